@@ -11,6 +11,7 @@ use tokio::sync::OwnedMutexGuard;
 use crate::error::{BodyState, Error};
 use crate::fencing::FencingToken;
 use crate::lock::scope::{self, Frame, ReentryLock};
+use crate::loss::LossReason;
 use crate::manager::LockManager;
 use crate::manager::engine::backlog::ReleaseResult;
 use crate::manager::engine::held::HeldLock;
@@ -363,7 +364,7 @@ impl LockGuard {
     /// lock.
     pub(crate) async fn finish(mut self, success: bool) -> Option<Error> {
         match self.start_release(success, true)?.wait().await {
-            ReleaseResult::NotHeld => Some(self.held.end_error(&HoldEnd::NotHeld)),
+            ReleaseResult::NotHeld => Some(self.held.end_error(HoldEnd::Lost(LossReason::Gone))),
             ReleaseResult::NoLossFound => None,
         }
     }
@@ -389,6 +390,9 @@ impl LockGuard {
             } else {
                 span::drop_outcome()
             });
+            if awaited {
+                held.entry.mark_completed();
+            }
         }
         let started_release = if awaited {
             Some(release::release(core, held, success && !is_lost))

@@ -32,7 +32,6 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Releases a hold after its work, for a holder that waits for the result.
 pub(crate) fn release(core: &Arc<Core>, hold: &HeldLock, succeeded: bool) -> StartedRelease {
-    hold.entry.mark_completed();
     if !begin_release(core, &hold.entry, succeeded) {
         return StartedRelease::NotNeeded;
     }
@@ -275,9 +274,9 @@ pub(crate) fn report_loss(core: &Arc<Core>, entry: &Arc<Entry>) {
     let Some(hold) = HeldLock::of(core, entry) else {
         return;
     };
-    if let Some(error) = hold.take_loss() {
-        hold.publish_loss(&error);
-        loss_report::log_loss(hold, error);
+    if let Some(end) = hold.take_loss() {
+        hold.publish_loss(&end);
+        loss_report::log_loss(hold, end);
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::error::{Holder, Outage};
 use crate::fencing::FencingToken;
+use crate::loss::LossReason;
 use crate::observer::event::{AcquirePath, RecordOutcome};
 use crate::protocol::acquisition::acquiring::{Acquiring, GrantOrigin, Next};
 use crate::protocol::acquisition::downgrading::Downgrading;
@@ -62,8 +63,7 @@ enum Stage {
     Held(Holding),
     /// Between a write hold, which has ended here, and the read hold that replaces it.
     Downgrading(Downgrading),
-    /// Cancelled, released or lost. Carries why the hold ended; `None` if there was no hold, or if
-    /// its call stalled (R37).
+    /// Cancelled, released or lost. Carries how the hold ended; `None` if there was no hold.
     Ended(Option<HoldEnd>),
 }
 
@@ -212,7 +212,19 @@ impl Acquisition {
         self.hold_info.as_ref()
     }
 
-    /// Returns why the hold ended.
+    /// Returns how the hold with this token ended, or `None` while it is held.
+    pub(crate) fn end_of(&mut self, token: FencingToken, now: BootInstant) -> Option<HoldEnd> {
+        self.handle_time(now);
+        let is_current = (self.hold_info.as_ref()).is_some_and(|info| info.token == token);
+        match &self.stage {
+            Stage::Held(_) if is_current => None,
+            Stage::Ended(end) if is_current => end.clone(),
+            // Its downgrade ended it.
+            _ => Some(HoldEnd::Released),
+        }
+    }
+
+    /// Returns how the last hold ended.
     pub(crate) fn end(&self) -> Option<&HoldEnd> {
         match &self.stage {
             Stage::Ended(end) => end.as_ref(),
@@ -222,8 +234,8 @@ impl Acquisition {
 
     /// Returns true if the hold ended because the store lost it, or did not renew it in time.
     pub(crate) fn is_lost(&self) -> bool {
-        use HoldEnd::{Gone, NotHeld, NotRenewed};
-        matches!(self.end(), Some(Gone | NotHeld | NotRenewed(_)))
+        use LossReason::{Gone, NotRenewed};
+        matches!(self.end(), Some(HoldEnd::Lost(Gone | NotRenewed { .. })))
     }
 
     // Inputs while acquiring.
@@ -386,7 +398,7 @@ impl Acquisition {
     /// Ends a downgrade that came too late, and releases whatever it left in the store.
     fn end_downgrade(&mut self, now: BootInstant) {
         if let Stage::Downgrading(downgrading) = &self.stage {
-            self.end_hold(downgrading.end(), now);
+            self.end_hold(downgrading.end(now), now);
             self.releasing = Some(Releasing::new(now));
             self.is_release_due = true;
         }
@@ -415,7 +427,8 @@ impl Acquisition {
         let held = matches!(self.stage, Stage::Held(_));
         let is_meant = |hold_info: &HoldInfo| hold_info.token == revocation.token;
         if held && self.hold_info.as_ref().is_some_and(is_meant) {
-            self.end_hold(HoldEnd::Revoked(revocation.by.clone()), now);
+            let by = Some(&revocation.by).filter(|by| !by.is_empty()).cloned();
+            self.end_by(LossReason::Revoked { by }, now);
         }
     }
 
@@ -475,7 +488,7 @@ impl Acquisition {
     pub(crate) fn handle_shutdown(&mut self, now: BootInstant) {
         match &mut self.stage {
             Stage::Acquiring(acquiring) => acquiring.finish(Outcome::Failed(Failure::ShutDown)),
-            Stage::Held(_) | Stage::Downgrading(_) => self.end_hold(HoldEnd::ShutDown, now),
+            Stage::Held(_) | Stage::Downgrading(_) => self.end_by(LossReason::ShutDown, now),
             Stage::Ended(_) => {}
         }
     }
@@ -530,7 +543,7 @@ impl Acquisition {
         self.record_outcome = releasing.record_outcome(&reply).or(self.record_outcome);
         let step = releasing.handle_reply(reply, now);
         if step == ReleaseStep::NotHeld {
-            self.stage = Stage::Ended(Some(HoldEnd::NotHeld));
+            self.stage = Stage::Ended(Some(HoldEnd::Lost(LossReason::Gone)));
             self.is_loss_pending = true;
         }
         step
@@ -559,9 +572,13 @@ impl Acquisition {
                 Some(Outcome::Held)
             }
             // The acquisition ended before its call received the outcome.
-            Stage::Ended(Some(HoldEnd::ShutDown)) => Some(Outcome::Failed(Failure::ShutDown)),
+            Stage::Ended(Some(HoldEnd::Lost(LossReason::ShutDown))) => {
+                Some(Outcome::Failed(Failure::ShutDown))
+            }
             Stage::Ended(None) if self.outcome.is_some() => self.outcome.clone(),
-            Stage::Ended(None) => Some(Outcome::Retry(Some(WaitReason::Error(stalled_error())))),
+            Stage::Ended(None | Some(HoldEnd::Unclaimed)) => {
+                Some(Outcome::Retry(Some(WaitReason::Error(stalled_error()))))
+            }
             Stage::Ended(_) => Some(Outcome::Retry(None)),
         }
     }
@@ -673,26 +690,42 @@ impl Acquisition {
         match status {
             HoldStatus::Held => {}
             HoldStatus::Gone => {
-                self.end_hold(HoldEnd::Gone, now);
+                self.end_hold(HoldEnd::Lost(LossReason::Gone), now);
                 self.releasing = Some(Releasing::new(now));
                 self.is_release_due = true;
             }
             // Not released here: no other client can acquire the lock before its holder has stopped
             // and releases it, or its TTL ends.
-            HoldStatus::Revoked => self.end_hold(HoldEnd::Revoked(String::new()), now),
+            HoldStatus::Revoked => {
+                self.end_hold(HoldEnd::Lost(LossReason::Revoked { by: None }), now)
+            }
         }
     }
 
     /// Releases the acquisition because its call is stalled. Others can then have the lock, and the
     /// call acquires again once it is polled (R37).
     fn release_stalled(&mut self, now: BootInstant) {
+        let mut end = None;
         if let Stage::Held(held) = &self.stage {
             held.safe_deadline().close(now);
+            end = Some(HoldEnd::Unclaimed);
         }
-        self.stage = Stage::Ended(None);
+        self.stage = Stage::Ended(end);
         self.releasing =
             Some(Releasing::new(now).with_queue_entry(self.request.queue_entry_expires_at()));
         self.is_release_due = true;
+    }
+
+    /// Ends the hold for a reason from outside, unless its time had ended it before.
+    fn end_by(&mut self, reason: LossReason, now: BootInstant) {
+        let by_time = match &self.stage {
+            Stage::Held(held) => held.check_end(now),
+            Stage::Downgrading(downgrading) if now >= downgrading.valid_until() => {
+                Some(downgrading.end(now))
+            }
+            _ => None,
+        };
+        self.end_hold(by_time.unwrap_or(HoldEnd::Lost(reason)), now);
     }
 
     fn end_hold(&mut self, end: HoldEnd, now: BootInstant) {
