@@ -23,8 +23,9 @@ use metrics::{
 };
 
 use crate::error::HoldKind;
+use crate::loss::LossReason;
 use crate::observer::Observer;
-use crate::observer::event::{AcquireFailure, AcquirePath, Event, LossKind, SkipKind};
+use crate::observer::event::{AcquireFailure, AcquirePath, Event, SkipKind};
 use crate::observer::labels::MAX_NAMES;
 
 /// Upper bounds for the buckets of histograms, in seconds: from 100 µs to 30 s, two per power of
@@ -191,13 +192,13 @@ impl Metrics {
         if let Some(kinds) = kinds {
             kinds.push(kind);
             // Before the first loss, which no alert would see otherwise (see `new`).
-            for reason in [
-                LossKind::NotRenewed,
-                LossKind::Gone,
-                LossKind::Revoked,
-                LossKind::ShutDown,
-            ] {
-                lost(label.clone(), kind, reason).increment(0);
+            let not_renewed = LossReason::NotRenewed {
+                last_error: None,
+                overdue: Duration::ZERO,
+            };
+            let revoked = LossReason::Revoked { by: None };
+            for reason in [not_renewed, LossReason::Gone, revoked, LossReason::ShutDown] {
+                lost(label.clone(), kind, &reason).increment(0);
             }
             lost_after_completion(label.clone(), kind).increment(0);
         }
@@ -205,7 +206,7 @@ impl Metrics {
     }
 }
 
-fn lost(lock: Cow<'static, str>, kind: HoldKind, reason: LossKind) -> Counter {
+fn lost(lock: Cow<'static, str>, kind: HoldKind, reason: &LossReason) -> Counter {
     counter!(
         "distlock.locks.lost",
         "lock" => lock, "kind" => kind.as_str(), "reason" => reason.as_str()
@@ -342,7 +343,7 @@ impl Observer for Metrics {
                 let counter = if *completed {
                     lost_after_completion(lock, *kind)
                 } else {
-                    lost(lock, *kind, *reason)
+                    lost(lock, *kind, reason)
                 };
                 counter.increment(1);
             }

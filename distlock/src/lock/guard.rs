@@ -364,8 +364,9 @@ impl LockGuard {
     pub(crate) async fn finish(mut self, success: bool) -> Option<Error> {
         self.start_release(success, true)?.wait().await;
         let entry = &self.held.entry;
-        let end = entry.peek(|acquisition| acquisition.end().cloned());
-        (end == Some(HoldEnd::NotHeld)).then(|| self.held.end_error(&HoldEnd::NotHeld))
+        let end = entry.peek(|acquisition| acquisition.end().cloned())?;
+        let is_lost = entry.is_completed() && matches!(end, HoldEnd::Lost(_));
+        is_lost.then(|| self.held.end_error(end))
     }
 
     /// Starts the release of a guard that owns its hold. With `awaited`, the caller waits for the
@@ -389,6 +390,9 @@ impl LockGuard {
             } else {
                 span::drop_outcome()
             });
+            if awaited {
+                held.entry.mark_completed();
+            }
         }
         let started_release = if awaited {
             Some(release::release(core, held, success && !is_lost))

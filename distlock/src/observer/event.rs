@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::error::{HoldKind, Holder};
 use crate::fencing::FencingToken;
+use crate::loss::LossReason;
 
 /// The name of a lock that has neither a key template nor a label.
 pub(crate) const UNLABELED: &str = "unlabeled";
@@ -150,7 +151,7 @@ pub enum Event {
         /// How the hold ended.
         outcome: HoldOutcome,
     },
-    /// A lock was lost. If it is [`Gone`](LossKind::Gone), another holder may have run at the same
+    /// A lock was lost. If it is [`Gone`](LossReason::Gone), another holder may have run at the same
     /// time, unless a fenced resource rejected one of them.
     #[non_exhaustive]
     Lost {
@@ -165,7 +166,7 @@ pub enum Event {
         /// The token of the hold; permits have none.
         fencing_token: Option<FencingToken>,
         /// How the lock was lost.
-        reason: LossKind,
+        reason: LossReason,
         /// The time since the send of the last command that confirmed the hold.
         unconfirmed_for: Duration,
         /// Whether the body had already ended, and only its release found that the lock was gone.
@@ -374,28 +375,6 @@ pub enum HoldOutcome {
     Panicked,
     /// The guard, or the future that ran the body, was dropped without a release.
     Cancelled,
-}
-
-/// How a lock was lost. [`LossReason`](crate::LossReason) has the details.
-///
-/// ```
-/// use distlock::observer::LossKind;
-///
-/// // An operator's revocation, or a shutdown of this process, is not a surprise.
-/// let surprising = |loss| matches!(loss, LossKind::NotRenewed | LossKind::Gone);
-/// assert!(surprising(LossKind::Gone) && !surprising(LossKind::Revoked));
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LossKind {
-    /// No renewal was confirmed in time.
-    NotRenewed,
-    /// The store no longer has the lock.
-    Gone,
-    /// The lock was revoked ([`LockManager::revoke`](crate::LockManager::revoke)).
-    Revoked,
-    /// The manager was shut down.
-    ShutDown,
 }
 
 /// Whether a success was recorded.

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use crate::observer::event::{
-    AcquireFailure, AcquirePath, CommandOutcome, Connection, HoldOutcome, LossKind, Operation,
-    RecordOutcome, ReleaseOutcome, RenewalOutcome, SkipKind,
+    AcquireFailure, AcquirePath, CommandOutcome, Connection, HoldOutcome, Operation, RecordOutcome,
+    ReleaseOutcome, RenewalOutcome, SkipKind,
 };
 
 /// Upper limit of the names of locks of which metrics, and the log of skips, keep a record.
@@ -70,12 +70,6 @@ labels! {
         MaxHoldExceeded = "max_hold_exceeded",
         Panicked = "panicked",
         Cancelled = "cancelled",
-    }
-    LossKind {
-        NotRenewed = "not_renewed",
-        Gone = "gone",
-        Revoked = "revoked",
-        ShutDown = "shut_down",
     }
     ReleaseOutcome {
         Released = "released",

@@ -16,8 +16,8 @@
 use std::sync::Arc;
 
 pub use crate::observer::event::{
-    AcquireFailure, AcquirePath, CommandOutcome, Connection, Event, HoldOutcome, LossKind,
-    Operation, RecordOutcome, ReleaseOutcome, RenewalOutcome, SkipKind,
+    AcquireFailure, AcquirePath, CommandOutcome, Connection, Event, HoldOutcome, Operation,
+    RecordOutcome, ReleaseOutcome, RenewalOutcome, SkipKind,
 };
 
 pub(crate) mod event;

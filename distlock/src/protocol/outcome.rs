@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::error::LockKind;
 use crate::fencing::FencingToken;
-use crate::observer::event::{RecordOutcome, ReleaseOutcome};
+use crate::loss::LossReason;
 use crate::protocol::messages::HolderView;
 use crate::protocol::once::Record;
 use crate::protocol::store_error::StoreError;
@@ -93,22 +93,14 @@ pub(crate) enum Failure {
     ShutDown,
 }
 
-/// The reason why a hold ended.
+/// How a hold ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HoldEnd {
+    /// By its holder. A downgrade releases the write hold.
     Released,
-    /// The store reported that it has no such lock.
-    Gone,
-    /// The store reported the same in reply to a release, although the hold was valid until then
-    /// (R30).
-    NotHeld,
-    /// No proof arrived in time. Carries the last failure, or an empty string if none is known.
-    NotRenewed(String),
-    /// The hold reached its `max_hold`.
+    /// It reached its `max_hold`.
     MaxHold,
-    /// The lock was revoked. Carries the revoking client's name, or an empty string if unknown.
-    Revoked(String),
-    ShutDown,
-    /// The call did not claim the hold in time, so it was released (R37). No code used it.
+    Lost(LossReason),
+    /// Its call did not claim it in time, so no code had it (R37).
     Unclaimed,
 }

@@ -113,8 +113,13 @@ pub fn unavailable(
 ///
 /// ```
 /// # use distlock::{BodyState, FencingToken, LossReason, testing::error};
-/// let error = error::lost("inventory:7", FencingToken::new(41), BodyState::Stopped, LossReason::Gone);
+/// # use std::time::Duration;
+/// let token = FencingToken::new(41);
+/// let error = error::lost("inventory:7", token, BodyState::Stopped, LossReason::Gone);
 /// assert!(error.is_lost() && !error.is_retryable());
+/// let paused = LossReason::NotRenewed { last_error: None, overdue: Duration::from_secs(3) };
+/// let error = error::lost("inventory:7", token, BodyState::Stopped, paused);
+/// assert!(error.to_string().contains("noticed 3.0s after its deadline"));
 /// ```
 #[must_use]
 pub fn lost(

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use distlock::{BodyState, Error, LockManager};
+use distlock::{BodyState, Error, LockManager, LossReason};
 use distlock_tests::{Worker, child_args, is_child, this_test_binary};
 
 use crate::support::{LONG, connect, hold, ms};
@@ -114,7 +114,7 @@ async fn guard(manager: &LockManager, key: &str, lease: Duration) {
     println!("held {}", guard.fencing_token());
     sit_through_a_pause(last, lease);
     println!("after {}", guard.is_held());
-    println!("end {}", describe(guard.release().await));
+    println!("end {}", describe(guard.release().await, lease));
 }
 
 /// Runs a body that awaits and so must be dropped.
@@ -134,7 +134,7 @@ async fn body(manager: &LockManager, key: &str, lease: Duration) {
         }
     });
     let result: Result<(), Error> = result.await;
-    println!("end {}", describe(result));
+    println!("end {}", describe(result, lease));
 }
 
 /// Runs a body that completes after the pause. Its result must not count as a success.
@@ -146,13 +146,22 @@ async fn blocking(manager: &LockManager, key: &str, lease: Duration) {
         sit_through_a_pause(last, lease);
         Ok::<_, Error>(())
     });
-    println!("end {}", describe(result.await));
+    println!("end {}", describe(result.await, lease));
 }
 
-fn describe(result: Result<(), Error>) -> String {
+/// Returns whether the work had completed when the lock was lost, and whether its deadline had then
+/// been overdue for longer than its lease.
+fn describe(result: Result<(), Error>, lease: Duration) -> String {
     match result {
         Ok(()) => "ok".into(),
-        Err(Error::Lost { body, .. }) => format!("lost {}", body == BodyState::Completed),
+        Err(Error::Lost {
+            body,
+            reason: LossReason::NotRenewed { overdue, .. },
+            ..
+        }) => {
+            let completed = body == BodyState::Completed;
+            format!("lost {completed}, overdue {}", overdue > lease)
+        }
         Err(other) => format!("{other:?}"),
     }
 }

@@ -33,7 +33,10 @@ async fn freeze(role: &str) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_paused_holder_notices_the_loss_before_any_io() {
-    assert_eq!(freeze("guard").await, ["after false", "end lost true"]);
+    assert_eq!(
+        freeze("guard").await,
+        ["after false", "end lost true, overdue true"]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -41,12 +44,12 @@ async fn a_paused_body_is_stopped() {
     let output = freeze("body").await;
     assert_eq!(
         output,
-        ["end lost false"],
+        ["end lost false, overdue true"],
         "the body went on after its loss"
     );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_paused_body_that_completes_is_no_success() {
-    assert_eq!(freeze("blocking").await, ["end lost true"]);
+    assert_eq!(freeze("blocking").await, ["end lost true, overdue true"]);
 }

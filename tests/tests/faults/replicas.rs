@@ -246,7 +246,7 @@ async fn unacknowledged_renewals_lose_the_lock_at_the_safe_deadline() {
         assert!(after < LEASE + SLACK, "valid for {after:?}");
         let (reason, _) = loss(&error);
         assert!(
-            matches!(reason, LossReason::NotRenewed { last_error: Some(error) } if error.contains("min_replicas")),
+            matches!(reason, LossReason::NotRenewed { last_error: Some(error), .. } if error.contains("min_replicas")),
             "{error:?}"
         );
         drop(guard);

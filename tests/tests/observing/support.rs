@@ -94,7 +94,7 @@ fn short(event: &Event, wanted: &str) -> Option<String> {
         Event::Skipped { key, reason, .. } => (key, format!("skipped {reason}")),
         Event::AcquireFailed { key, outcome, .. } => (key, format!("not acquired {outcome}")),
         Event::HoldEnded { key, outcome, .. } => (key, format!("ended {outcome}")),
-        Event::Lost { key, reason, .. } => (key, format!("lost {reason}")),
+        Event::Lost { key, reason, .. } => (key, format!("lost {}", reason.as_str())),
         Event::Released { key, outcome, .. } => (key, format!("released {}", outcome.as_str())),
         Event::SuccessRecorded { key, outcome, .. } => (key, format!("success {outcome}")),
         _ => return None,

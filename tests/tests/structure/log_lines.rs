@@ -7,7 +7,7 @@ use crate::files::rust_files;
 use crate::source::product_tokens;
 
 /// The fields whose values are durations.
-const DURATIONS: [&str; 4] = ["waited", "held", "took", "noticed_after"];
+const DURATIONS: [&str; 4] = ["waited", "held", "took", "overdue"];
 
 /// Collects the log lines in some code: the level and the arguments of each.
 pub(crate) fn collect_log_lines(tokens: TokenStream, lines: &mut Vec<(String, TokenStream)>) {

@@ -159,7 +159,7 @@ async fn an_unrenewed_lock_is_lost_at_its_safe_deadline() {
         let (body, reason) = loss(error);
         assert_eq!(body, BodyState::Stopped);
         assert!(
-            matches!(reason, LossReason::NotRenewed { last_error: Some(error) } if error.contains("no answer"))
+            matches!(reason, LossReason::NotRenewed { last_error: Some(error), .. } if error.contains("no answer"))
         );
         assert_eq!(shop.dropped(), 1);
     }

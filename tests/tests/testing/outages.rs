@@ -76,6 +76,7 @@ async fn held_locks_are_lost_in_a_long_outage() {
                 reason:
                     LossReason::NotRenewed {
                         last_error: Some(last_error),
+                        ..
                     },
                 ..
             } => assert!(last_error.contains("not ready"), "{last_error}"),

@@ -287,12 +287,6 @@ impl HeldLock {
         self.info.safe_deadline.last_safe_until()
     }
 
-    /// Returns how long ago the safe deadline passed. More than a moment means that this process,
-    /// or its machine, did not run.
-    pub(crate) fn overdue(&self) -> Duration {
-        self.core.clock.now().since(self.safe_until())
-    }
-
     /// Returns the error of a hold that has ended, or `None` while it is held.
     pub(crate) fn error(&self) -> Option<Error> {
         if self.is_held() {
@@ -301,19 +295,10 @@ impl HeldLock {
         if let Err(error) = self.core.check_process() {
             return Some(error);
         }
-        let (end, is_current) = self.core.update(&self.entry, |acquisition, now| {
-            acquisition.handle_time(now);
-            let info = acquisition.hold_info();
-            let is_current = info.is_some_and(|info| info.token == self.info.token);
-            (acquisition.end().cloned(), is_current)
-        });
-        Some(self.end_error(&match end {
-            Some(end) if is_current => end,
-            // A downgrade has ended it.
-            _ if self.kind() == Kind::Write => HoldEnd::Released,
-            // A hold that ended without a known reason counts as gone.
-            end => end.unwrap_or(HoldEnd::Gone),
-        }))
+        let end = self.core.update(&self.entry, |acquisition, now| {
+            acquisition.end_of(self.info.token, now)
+        })?;
+        Some(self.end_error(end))
     }
 
     /// Downgrades a write hold, and returns the read hold that replaces it. This one then counts as
@@ -321,9 +306,10 @@ impl HeldLock {
     pub(crate) async fn downgrade(&self) -> Result<HeldLock, Error> {
         self.confirmed().await?;
         let (core, entry) = (&self.core, &self.entry);
-        if !core.update(entry, Acquisition::begin_downgrade) {
-            let error = self.error();
-            return Err(error.unwrap_or_else(|| self.end_error(&HoldEnd::Gone)));
+        if !core.update(entry, Acquisition::begin_downgrade)
+            && let Some(error) = self.error()
+        {
+            return Err(error);
         }
         wait_until(&entry.changed, || {
             let new = HeldLock::of(core, entry)?;
@@ -331,45 +317,39 @@ impl HeldLock {
                 return Some(Ok(new));
             }
             let end = entry.peek(|acquisition| acquisition.end().cloned())?;
-            Some(Err(self.end_error(&end)))
+            Some(Err(self.end_error(end)))
         })
         .await
     }
 
+    /// Returns the state of the work under a hold that was lost.
+    pub(crate) fn body_state(&self, reason: &LossReason) -> BodyState {
+        // Only a release finds this after the work.
+        if *reason == LossReason::Gone && self.entry.is_completed() {
+            BodyState::Completed
+        } else {
+            BodyState::Running
+        }
+    }
+
     /// Returns the error for a hold that ended this way.
-    pub(crate) fn end_error(&self, end: &HoldEnd) -> Error {
+    pub(crate) fn end_error(&self, end: HoldEnd) -> Error {
         let (key, fencing_token) = (self.key().to_owned(), self.public_token());
-        let non_empty = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        let mut body = BodyState::Running;
-        let reason = match end {
-            HoldEnd::MaxHold => {
-                return Error::MaxHoldExceeded {
-                    key,
-                    fencing_token,
-                    max_hold: self.options().max_hold.unwrap_or_default(),
-                    body,
-                };
-            }
-            HoldEnd::Released => return Error::Released { key, fencing_token },
-            HoldEnd::Gone => LossReason::Gone,
-            HoldEnd::NotHeld => {
-                if self.entry.is_completed() {
-                    body = BodyState::Completed;
-                }
-                LossReason::Gone
-            }
-            HoldEnd::NotRenewed(error) => LossReason::NotRenewed {
-                last_error: non_empty(error),
+        match end {
+            // No code has a hold that was not claimed.
+            HoldEnd::Released | HoldEnd::Unclaimed => Error::Released { key, fencing_token },
+            HoldEnd::MaxHold => Error::MaxHoldExceeded {
+                key,
+                fencing_token,
+                max_hold: self.options().max_hold.unwrap_or_default(),
+                body: BodyState::Running,
             },
-            HoldEnd::Revoked(by) => LossReason::Revoked { by: non_empty(by) },
-            HoldEnd::ShutDown => LossReason::ShutDown,
-            HoldEnd::Unclaimed => LossReason::Gone,
-        };
-        Error::Lost {
-            key,
-            fencing_token,
-            body,
-            reason,
+            HoldEnd::Lost(reason) => Error::Lost {
+                key,
+                fencing_token,
+                body: self.body_state(&reason),
+                reason,
+            },
         }
     }
 }

@@ -21,10 +21,11 @@ pub(crate) struct AwaitedRelease {
 /// Begins the release of a hold after its work, ahead of others, because its holder waits.
 pub(crate) fn release(core: &Arc<Core>, hold: &HeldLock, succeeded: bool) -> AwaitedRelease {
     let entry = hold.entry.clone();
-    entry.mark_completed();
     let sending = begin(core, &entry, |acquisition, now| {
-        acquisition.release(succeeded, now);
-        acquisition.poll_action(true, now)
+        let has_begun = acquisition.release(succeeded, now);
+        has_begun
+            .then(|| acquisition.poll_action(true, now))
+            .flatten()
     });
     AwaitedRelease { entry, sending }
 }

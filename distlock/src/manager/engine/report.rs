@@ -18,9 +18,8 @@ pub(crate) fn publish(core: &Arc<Core>, entry: &Arc<Entry>) {
             Report::Record(outcome) => record_report::publish(core, entry, outcome),
             Report::Lost(end) => {
                 if let Some(hold) = HeldLock::of(core, entry) {
-                    let error = hold.end_error(&end);
-                    hold.publish_loss(&error);
-                    loss_report::log_loss(hold, error);
+                    hold.publish_loss(&end);
+                    loss_report::log_loss(hold, end);
                 }
             }
             Report::Released { sent_at, outcome } => {

@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use crate::error::{BodyState, Error};
+use crate::error::BodyState;
 use crate::key::LockKey;
-use crate::loss::LossReason;
 use crate::manager::engine::core::Core;
 use crate::manager::engine::held::HeldLock;
 use crate::manager::engine::registry::Entry;
-use crate::observer::event::{Event, HoldOutcome, LossKind, ReleaseOutcome, UNLABELED};
+use crate::observer::event::{Event, HoldOutcome, ReleaseOutcome, UNLABELED};
 use crate::observer::telemetry::Delivery;
+use crate::protocol::outcome::HoldEnd;
 use crate::util::clock::BootInstant;
 
 impl HeldLock {
@@ -39,9 +39,11 @@ impl HeldLock {
     }
 
     /// Publishes that the hold ended before its holder released it.
-    pub(crate) fn publish_loss(&self, error: &Error) {
-        let Some(reason) = loss_kind(error) else {
-            return self.publish_end(HoldOutcome::MaxHoldExceeded);
+    pub(crate) fn publish_loss(&self, end: &HoldEnd) {
+        let reason = match end {
+            HoldEnd::Lost(reason) => reason,
+            HoldEnd::MaxHold => return self.publish_end(HoldOutcome::MaxHoldExceeded),
+            HoldEnd::Released | HoldEnd::Unclaimed => return,
         };
         self.core
             .publish(&self.entry.request, |lock, key| Event::Lost {
@@ -50,31 +52,11 @@ impl HeldLock {
                 kind: self.entry.request.kind.hold_kind(),
                 weight: self.entry.request.kind.permits_held(),
                 fencing_token: self.public_token(),
-                reason,
+                reason: reason.clone(),
                 unconfirmed_for: self.unconfirmed_for(),
-                completed: matches!(
-                    error,
-                    Error::Lost {
-                        body: BodyState::Completed,
-                        ..
-                    }
-                ),
+                completed: self.body_state(reason) == BodyState::Completed,
             });
         self.publish_end(HoldOutcome::Lost);
-    }
-}
-
-/// Returns how a hold was lost; `None` if it reached its `max_hold`.
-pub(crate) fn loss_kind(error: &Error) -> Option<LossKind> {
-    match error {
-        Error::MaxHoldExceeded { .. } => None,
-        Error::Lost { reason, .. } => Some(match reason {
-            LossReason::NotRenewed { .. } => LossKind::NotRenewed,
-            LossReason::Revoked { .. } => LossKind::Revoked,
-            LossReason::ShutDown => LossKind::ShutDown,
-            LossReason::Gone => LossKind::Gone,
-        }),
-        _ => Some(LossKind::Gone),
     }
 }
 

@@ -8,11 +8,12 @@ use std::time::Duration;
 use crate::config::options::Options;
 use crate::error::{BodyState, Error, Holder, date_and_time};
 use crate::fencing::FencingToken;
+use crate::loss::LossReason;
 use crate::manager::engine::core::Core;
 use crate::manager::engine::held::HeldLock;
-use crate::manager::telemetry::hold_events;
-use crate::observer::event::{AcquirePath, Event, LossKind, UNLABELED};
+use crate::observer::event::{AcquirePath, Event, HoldOutcome, UNLABELED};
 use crate::protocol::kind::Kind;
+use crate::protocol::outcome::HoldEnd;
 use crate::protocol::request::Request;
 use crate::protocol::store_error::StoreError;
 use crate::store::Note;
@@ -180,11 +181,33 @@ pub(crate) fn skipped(core: &Core, lock: &str, error: &Error) {
     }
 }
 
-/// Logs a lost hold. `current_holder` is the holder of the lock now, and `newer_token` a later
-/// token in its fence, if they are known.
+/// Logs how a hold ended before its holder released it. `current_holder` is the holder of the lock
+/// now, and `newer_token` a later token in its fence, if they are known.
 pub(crate) fn lost(
     hold: &HeldLock,
-    error: &Error,
+    end: &HoldEnd,
+    current_holder: Option<&str>,
+    newer_token: Option<FencingToken>,
+) {
+    match end {
+        HoldEnd::Lost(reason) => lost_by(hold, reason, current_holder, newer_token),
+        HoldEnd::MaxHold => tracing::warn!(
+            target: TARGET,
+            lock = label(hold),
+            key = Visible(hold.key()).to_string(),
+            store = address(hold),
+            reason = HoldOutcome::MaxHoldExceeded.as_str(),
+            fencing_token = public_token(hold),
+            detail = format!("held for its max_hold of {:?}", hold.options().max_hold.unwrap_or_default()),
+            "lock ended before its holder finished: the work may be half done; shorten the work or raise `max_hold`"
+        ),
+        HoldEnd::Released | HoldEnd::Unclaimed => {}
+    }
+}
+
+fn lost_by(
+    hold: &HeldLock,
+    loss: &LossReason,
     current_holder: Option<&str>,
     newer_token: Option<FencingToken>,
 ) {
@@ -193,95 +216,72 @@ pub(crate) fn lost(
     let new_holder = current_holder.unwrap_or("unknown");
     let newer_token = newer_token.map(FencingToken::get);
     let newer = newer_token.map_or("", |_| ", and the fence has the later token `newer_token`");
-    let loss = hold_events::loss_kind(error);
-    let reason = loss.map_or("max_hold_exceeded", |loss| loss.as_str());
-    let is_completed = matches!(error, Error::Lost { body, .. } if *body == BodyState::Completed);
-    match (loss, is_completed) {
-        (Some(LossKind::Revoked), _) => tracing::warn!(
-            target: TARGET,
-            lock,
-            key,
-            store,
-            reason,
-            fencing_token,
-            detail = cause(error),
-            "lock revoked: {STOPS}, and no other client can acquire the lock until it is released or expires; check \
-             that the work can be repeated"
-        ),
-        // The service ends, as it was asked to.
-        (Some(LossKind::ShutDown), _) => tracing::info!(
-            target: TARGET,
-            lock,
-            key,
-            store,
-            reason,
-            fencing_token,
-            "lock ended by `shutdown`: {STOPS}; let work finish before `shutdown` if it must not be half done"
-        ),
-        (None, _) => tracing::warn!(
-            target: TARGET,
-            lock,
-            key,
-            store,
-            reason,
-            fencing_token,
-            detail = cause(error),
-            "lock ended before its holder finished: the work may be half done; shorten the work or raise `max_hold`"
-        ),
-        (_, true) => tracing::warn!(
-            target: TARGET,
-            lock,
-            key,
-            store,
-            reason,
-            completed = true,
-            unconfirmed_ms = millis(hold.unconfirmed_for()),
-            new_holder,
-            newer_token,
-            fencing_token,
-            detail = cause(error),
-            "lock gone after its work finished: another holder may have run at the same time{newer}; check what both \
-             wrote, and whether the store lost its data"
-        ),
-        _ => {
-            let is_gone = loss == Some(LossKind::Gone);
-            let consequence = if is_gone {
-                "another holder may have run at the same time"
-            } else {
-                STOPS
-            };
-            let remedy = if is_gone || newer_token.is_some() {
-                "check what both wrote, and make the resource reject lower fencing tokens"
-            } else {
-                "check for partial effects before the work is repeated"
-            };
-            tracing::error!(
+    let (reason, detail) = (loss.as_str(), loss.to_string());
+    let (consequence, overdue) = match loss {
+        LossReason::Revoked { .. } => {
+            return tracing::warn!(
                 target: TARGET,
                 lock,
                 key,
                 store,
                 reason,
+                fencing_token,
+                detail,
+                "lock revoked: {STOPS}, and no other client can acquire the lock until it is released or expires; \
+                 check that the work can be repeated"
+            );
+        }
+        // The service ends, as it was asked to.
+        LossReason::ShutDown => {
+            return tracing::info!(
+                target: TARGET,
+                lock,
+                key,
+                store,
+                reason,
+                fencing_token,
+                "lock ended by `shutdown`: {STOPS}; let work finish before `shutdown` if it must not be half done"
+            );
+        }
+        LossReason::Gone if hold.body_state(loss) == BodyState::Completed => {
+            return tracing::warn!(
+                target: TARGET,
+                lock,
+                key,
+                store,
+                reason,
+                completed = true,
                 unconfirmed_ms = millis(hold.unconfirmed_for()),
                 new_holder,
                 newer_token,
                 fencing_token,
-                noticed_after = ?hold.overdue(),
-                detail = cause(error),
-                "lock lost while held: {consequence}{newer}; {remedy}"
-            )
+                detail,
+                "lock gone after its work finished: another holder may have run at the same time{newer}; check what \
+                 both wrote, and whether the store lost its data"
+            );
         }
-    }
-}
-
-/// Returns how a hold ended. The caller's error reports the outcome of its work.
-fn cause(error: &Error) -> String {
-    match error {
-        Error::Lost { reason, .. } => reason.to_string(),
-        Error::MaxHoldExceeded { max_hold, .. } => {
-            format!("held for its max_hold of {max_hold:?}")
-        }
-        other => other.to_string(),
-    }
+        LossReason::Gone => ("another holder may have run at the same time", None),
+        LossReason::NotRenewed { overdue, .. } => (STOPS, Some(*overdue)),
+    };
+    let remedy = if overdue.is_none() || newer_token.is_some() {
+        "check what both wrote, and make the resource reject lower fencing tokens"
+    } else {
+        "check for partial effects before the work is repeated"
+    };
+    tracing::error!(
+        target: TARGET,
+        lock,
+        key,
+        store,
+        reason,
+        unconfirmed_ms = millis(hold.unconfirmed_for()),
+        new_holder,
+        newer_token,
+        fencing_token,
+        overdue = overdue.map(tracing::field::debug),
+        detail,
+        "lock lost while held: {consequence}{newer}; {remedy}"
+    );
 }
 
 pub(crate) fn released(hold: &HeldLock, held: Duration) {

@@ -3,15 +3,14 @@
 
 use std::time::Duration;
 
-use crate::error::Error;
 use crate::fencing::FencingToken;
+use crate::loss::LossReason;
 use crate::manager::engine::core::{Core, Phase};
 use crate::manager::engine::held::HeldLock;
 use crate::manager::telemetry::data_loss;
-use crate::manager::telemetry::hold_events::loss_kind;
 use crate::manager::telemetry::logging::{self, TARGET};
-use crate::observer::event::LossKind;
 use crate::protocol::messages::Inspection;
+use crate::protocol::outcome::HoldEnd;
 use crate::protocol::store_error::StoreError;
 use crate::store::command::Inspect;
 
@@ -19,20 +18,20 @@ use crate::store::command::Inspect;
 const HOLDER_QUERY_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Logs the loss of a hold.
-pub(crate) fn log_loss(hold: HeldLock, error: Error) {
+pub(crate) fn log_loss(hold: HeldLock, end: HoldEnd) {
     let core = hold.core.clone();
     // A requested loss does not imply another holder, so the store is not queried.
-    let is_requested = matches!(
-        loss_kind(&error),
-        None | Some(LossKind::ShutDown | LossKind::Revoked)
+    let may_have_holder = matches!(
+        end,
+        HoldEnd::Lost(LossReason::NotRenewed { .. } | LossReason::Gone)
     );
     let mut line = LossLine {
         hold,
-        error,
+        end,
         current_holder: None,
         newer_token: None,
     };
-    if is_requested
+    if !may_have_holder
         || core.phase() != Phase::Running
         || !tracing::enabled!(target: TARGET, tracing::Level::ERROR)
     {
@@ -51,7 +50,7 @@ pub(crate) fn log_loss(hold: HeldLock, error: Error) {
 /// current holder is known.
 struct LossLine {
     hold: HeldLock,
-    error: Error,
+    end: HoldEnd,
     current_holder: Option<String>,
     /// The token in the fence, if it is later than that of the lost hold.
     newer_token: Option<FencingToken>,
@@ -60,7 +59,7 @@ struct LossLine {
 impl Drop for LossLine {
     fn drop(&mut self) {
         let holder = self.current_holder.as_deref();
-        logging::lost(&self.hold, &self.error, holder, self.newer_token);
+        logging::lost(&self.hold, &self.end, holder, self.newer_token);
     }
 }
 

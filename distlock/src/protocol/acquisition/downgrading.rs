@@ -1,6 +1,7 @@
 //! The stage between a write hold and the read hold that replaces it.
 
 use crate::fencing::FencingToken;
+use crate::loss::LossReason;
 use crate::protocol::acquisition::holding::Holding;
 use crate::protocol::messages::Proof;
 use crate::protocol::outcome::{Action, HoldEnd};
@@ -18,8 +19,7 @@ pub(super) struct Downgrading {
     limit: Option<BootInstant>,
     valid_until: BootInstant,
     repeat_at: BootInstant,
-    /// The last error.
-    failure: String,
+    last_error: Option<String>,
 }
 
 impl Downgrading {
@@ -31,7 +31,7 @@ impl Downgrading {
             limit: held.limit(),
             valid_until: held.safe_deadline().close(now)?,
             repeat_at: now,
-            failure: String::new(),
+            last_error: None,
         })
     }
 
@@ -72,11 +72,14 @@ impl Downgrading {
     }
 
     pub(super) fn note_failure(&mut self, error: &StoreError) {
-        self.failure = error.to_string();
+        self.last_error = Some(error.to_string());
     }
 
     /// Returns how the hold ends if no reply arrives in time.
-    pub(super) fn end(&self) -> HoldEnd {
-        HoldEnd::NotRenewed(self.failure.clone())
+    pub(super) fn end(&self, now: BootInstant) -> HoldEnd {
+        HoldEnd::Lost(LossReason::NotRenewed {
+            last_error: self.last_error.clone(),
+            overdue: now.since(self.valid_until),
+        })
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::fencing::FencingToken;
+use crate::loss::LossReason;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{Confirmation, Grant, Proof, RenewalFailure};
 use crate::protocol::outcome::{Action, HoldEnd};
@@ -23,7 +24,7 @@ pub(super) struct Holding {
     is_confirmed: bool,
     attempt: Attempt,
     /// The last error of a renewal or confirmation since the last proof.
-    failure: String,
+    last_error: Option<String>,
 }
 
 /// The next attempt to renew or confirm.
@@ -100,7 +101,7 @@ impl Holding {
             safe_deadline: Arc::new(SafeDeadline::new(rules, safe_until, limit)),
             is_confirmed: false,
             attempt: Attempt::NoMore,
-            failure: String::new(),
+            last_error: None,
         }
     }
 
@@ -185,7 +186,7 @@ impl Holding {
             Ok(Confirmation::NotHeld | Confirmation::AlreadyRan(_)) => HoldStatus::Gone,
             // The next attempt is already scheduled.
             Err(error) => {
-                self.failure = error.to_string();
+                self.last_error = Some(error.to_string());
                 HoldStatus::Held
             }
         }
@@ -204,7 +205,7 @@ impl Holding {
             Err(RenewalFailure::Gone) => return HoldStatus::Gone,
             Err(RenewalFailure::Revoked) => return HoldStatus::Revoked,
             Err(RenewalFailure::Error(error)) => {
-                self.failure = error.to_string();
+                self.last_error = Some(error.to_string());
                 let retry_at = sent_at + request.timing.renew_retry_interval();
                 self.attempt = Attempt::At(retry_at.max(now));
             }
@@ -248,9 +249,14 @@ impl Holding {
         if self.safe_deadline.check_valid(now) {
             return None;
         }
+        let safe_until = self.safe_deadline.last_safe_until();
         Some(match self.limit {
-            Some(limit) if now >= limit => HoldEnd::MaxHold,
-            _ => HoldEnd::NotRenewed(self.failure.clone()),
+            // The limit was the safe deadline. An earlier one has ended the hold before its limit.
+            Some(limit) if safe_until >= limit => HoldEnd::MaxHold,
+            _ => HoldEnd::Lost(LossReason::NotRenewed {
+                last_error: self.last_error.clone(),
+                overdue: now.since(safe_until),
+            }),
         })
     }
 
@@ -261,7 +267,7 @@ impl Holding {
         self.safe_deadline
             .extend(rules, safe_until, self.limit, now);
         self.attempt = self.next_renewal(request, from);
-        self.failure.clear();
+        self.last_error = None;
     }
 
     /// Returns when to renew, rounded down so that holds taken in succession are renewed together.

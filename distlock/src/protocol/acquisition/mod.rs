@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::error::{Holder, Outage};
 use crate::fencing::FencingToken;
+use crate::loss::LossReason;
 use crate::observer::event::{AcquirePath, RecordOutcome, ReleaseOutcome};
 use crate::protocol::acquisition::acquiring::{Acquiring, GrantOrigin};
 use crate::protocol::acquisition::downgrading::Downgrading;
@@ -205,15 +206,27 @@ impl Acquisition {
         self.hold_info.as_ref()
     }
 
-    /// Returns why the hold ended.
+    /// Returns how the hold with this token ended, or `None` while it is held.
+    pub(crate) fn end_of(&mut self, token: FencingToken, now: BootInstant) -> Option<HoldEnd> {
+        self.handle_time(now);
+        let is_current = (self.hold_info.as_ref()).is_some_and(|info| info.token == token);
+        match (&self.stage, &self.end) {
+            (Stage::Held(_), _) if is_current => None,
+            (_, Some(end)) if is_current => Some(end.clone()),
+            // Its downgrade ended it.
+            _ => Some(HoldEnd::Released),
+        }
+    }
+
+    /// Returns how the last hold ended.
     pub(crate) fn end(&self) -> Option<&HoldEnd> {
         self.end.as_ref()
     }
 
     /// Returns true if the hold ended because the store lost it, or did not renew it in time.
     pub(crate) fn is_lost(&self) -> bool {
-        use HoldEnd::{Gone, NotHeld, NotRenewed};
-        matches!(self.end(), Some(Gone | NotHeld | NotRenewed(_)))
+        use LossReason::{Gone, NotRenewed};
+        matches!(self.end(), Some(HoldEnd::Lost(Gone | NotRenewed { .. })))
     }
 
     // Inputs while acquiring.
@@ -372,7 +385,7 @@ impl Acquisition {
     /// Ends a downgrade that came too late, and releases whatever it left in the store.
     fn end_downgrade(&mut self, now: BootInstant) {
         if let Stage::Downgrading(downgrading) = &self.stage {
-            self.end_hold(downgrading.end(), now);
+            self.end_hold(downgrading.end(now), now);
             self.begin_release(self.releasing(now), false);
         }
     }
@@ -400,7 +413,8 @@ impl Acquisition {
         let held = matches!(self.stage, Stage::Held(_));
         let is_meant = |hold_info: &HoldInfo| hold_info.token == revocation.token;
         if held && self.hold_info.as_ref().is_some_and(is_meant) {
-            self.end_hold(HoldEnd::Revoked(revocation.by.clone()), now);
+            let by = Some(&revocation.by).filter(|by| !by.is_empty()).cloned();
+            self.end_by(LossReason::Revoked { by }, now);
         }
     }
 
@@ -465,7 +479,7 @@ impl Acquisition {
     pub(crate) fn handle_shutdown(&mut self, now: BootInstant) {
         match &mut self.stage {
             Stage::Acquiring(_) => self.finish(Outcome::Failed(Failure::ShutDown), now),
-            Stage::Held(_) | Stage::Downgrading(_) => self.end_hold(HoldEnd::ShutDown, now),
+            Stage::Held(_) | Stage::Downgrading(_) => self.end_by(LossReason::ShutDown, now),
             Stage::Lost | Stage::Releasing(_) | Stage::Ended => {}
         }
     }
@@ -521,7 +535,7 @@ impl Acquisition {
             self.reports.released = Some((sent_at, outcome));
         }
         if step == ReleaseStep::NotHeld {
-            self.end = Some(HoldEnd::NotHeld);
+            self.end = Some(HoldEnd::Lost(LossReason::Gone));
             self.reports.is_lost = true;
         }
         if !matches!(step, ReleaseStep::RepeatAt(_)) && !releasing.is_kept() {
@@ -578,7 +592,7 @@ impl Acquisition {
             // The hold ended before its call received it.
             Stage::Lost | Stage::Releasing(_) | Stage::Ended if self.outcome.is_none() => {
                 Some(match self.end {
-                    Some(HoldEnd::ShutDown) => Outcome::Failed(Failure::ShutDown),
+                    Some(HoldEnd::Lost(LossReason::ShutDown)) => Outcome::Failed(Failure::ShutDown),
                     Some(HoldEnd::Unclaimed) => {
                         Outcome::Retry(Some(WaitReason::Error(unclaimed_error())))
                     }
@@ -688,13 +702,15 @@ impl Acquisition {
         match status {
             HoldStatus::Held => {}
             HoldStatus::Gone => {
-                self.end_hold(HoldEnd::Gone, now);
+                self.end_hold(HoldEnd::Lost(LossReason::Gone), now);
                 // Makes the store hand a free lock to the next waiter (R31).
                 self.begin_release(self.releasing(now), false);
             }
             // Not released here: no other client can acquire the lock before its holder has stopped
             // and releases it, or its TTL ends.
-            HoldStatus::Revoked => self.end_hold(HoldEnd::Revoked(String::new()), now),
+            HoldStatus::Revoked => {
+                self.end_hold(HoldEnd::Lost(LossReason::Revoked { by: None }), now);
+            }
         }
     }
 
@@ -703,6 +719,18 @@ impl Acquisition {
     fn release_unclaimed(&mut self, now: BootInstant) {
         self.end_hold(HoldEnd::Unclaimed, now);
         self.begin_release(self.releasing(now), true);
+    }
+
+    /// Ends the hold for a reason from outside, unless its time had ended it before.
+    fn end_by(&mut self, reason: LossReason, now: BootInstant) {
+        let by_time = match &self.stage {
+            Stage::Held(held) => held.check_end(now),
+            Stage::Downgrading(downgrading) if now >= downgrading.valid_until() => {
+                Some(downgrading.end(now))
+            }
+            _ => None,
+        };
+        self.end_hold(by_time.unwrap_or(HoldEnd::Lost(reason)), now);
     }
 
     fn end_hold(&mut self, end: HoldEnd, now: BootInstant) {

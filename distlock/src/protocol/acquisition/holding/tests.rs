@@ -59,7 +59,7 @@ fn a_hold_that_is_gone_is_reported_and_released_once() {
     acquisition.handle_confirmation(Ok(Some(proof(2_030, 8)).into()), at(2_040));
     assert_eq!(
         acquisition.poll_report(),
-        Some(Report::Lost(HoldEnd::Gone)),
+        Some(Report::Lost(HoldEnd::Lost(LossReason::Gone))),
         "another token"
     );
     assert_eq!(acquisition.poll_report(), None);
@@ -96,6 +96,7 @@ fn an_unclaimed_hold_is_not_extended_and_is_released() {
     assert_eq!(acquisition.poll_action(false, half), None);
     assert_eq!(acquisition.state(), AcquisitionState::Releasing);
     assert!(!safe_deadline.check_valid(half));
+    assert_eq!(acquisition.end(), Some(&HoldEnd::Unclaimed));
     assert_eq!(acquisition.poll_report(), None, "no caller had it");
     let outcome = acquisition.poll_outcome();
     let Some(Outcome::Retry(Some(WaitReason::Error(error)))) = outcome else {
@@ -132,7 +133,7 @@ fn a_hold_knows_the_origin_of_its_grant() {
 /// The reason of a loss is the last failed renewal, unless a later one succeeded.
 #[test]
 fn a_renewal_that_succeeds_clears_the_failure_before_it() {
-    for (is_renewed, expected) in [(false, "timed out"), (true, "")] {
+    for (is_renewed, expected) in [(false, Some("timed out")), (true, None)] {
         let mut acquisition = sent();
         acquisition.handle_acquire_reply(held(7), at(1_010));
         assert_eq!(acquisition.poll_outcome(), Some(Outcome::Held));
@@ -144,45 +145,69 @@ fn a_renewal_that_succeeds_clears_the_failure_before_it() {
             acquisition.handle_renewal(Ok(()), token, at(13_000), at(13_010));
         }
         acquisition.handle_time(at(60_000));
-        let Some(Report::Lost(HoldEnd::NotRenewed(reason))) = acquisition.poll_report() else {
+        let Some(Report::Lost(HoldEnd::Lost(reason))) = acquisition.poll_report() else {
             panic!("{acquisition:?}");
         };
-        assert_eq!(reason.is_empty(), expected.is_empty(), "{reason}");
-        assert!(reason.contains(expected), "{reason}");
+        let LossReason::NotRenewed { last_error, .. } = &reason else {
+            panic!("{reason:?}");
+        };
+        assert_eq!(last_error.is_some(), expected.is_some(), "{reason:?}");
+        assert!(
+            reason
+                .to_string()
+                .contains(expected.unwrap_or("no renewal")),
+            "{reason}"
+        );
     }
 }
 
-/// A hold ends with its `max_hold`, or before, if nothing has renewed it.
+/// A hold ends with its `max_hold`, or before, if nothing has renewed it. That stays the reason if a
+/// shutdown or a pause lets this be noticed late.
 #[test]
 fn a_hold_ends_at_its_limit() {
-    let not_renewed = HoldEnd::NotRenewed(String::new());
-    for (max_hold, from_start, ends, expected) in [
-        (SECOND * 12, false, 13_010, HoldEnd::MaxHold),
-        (SECOND * 12, true, 14_000, HoldEnd::MaxHold),
-        (SECOND * 60, false, 30_698, not_renewed),
+    type Notice = fn(&mut Acquisition, BootInstant);
+    let notices: [(u64, Notice); 3] = [
+        (0, Acquisition::handle_time),
+        (90_000, Acquisition::handle_time),
+        (5, Acquisition::handle_shutdown),
+    ];
+    for (max_hold, from_start, ends) in [
+        (SECOND * 12, false, 13_010),
+        (SECOND * 12, true, 14_000),
+        (SECOND * 60, false, 30_698),
     ] {
-        let mut acquisition = with_options(Options {
-            lease: SECOND * 30,
-            max_hold: Some(max_hold),
-            max_hold_from_start: from_start,
-            ..Options::default()
-        });
-        acquisition.poll_action(true, at(1_000));
-        acquisition.handle_acquire_reply(held(7), at(1_010));
-        assert_eq!(acquisition.poll_outcome(), Some(Outcome::Held));
-        let is_renewed = acquisition.poll_timeout() < Some(at(ends));
-        assert_eq!(
-            is_renewed,
-            ends != 13_010,
-            "unless its lease reaches the limit"
-        );
-        if from_start {
-            acquisition.start_max_hold(at(2_000));
+        for (late, notice) in notices {
+            let mut acquisition = with_options(Options {
+                lease: SECOND * 30,
+                max_hold: Some(max_hold),
+                max_hold_from_start: from_start,
+                ..Options::default()
+            });
+            acquisition.poll_action(true, at(1_000));
+            acquisition.handle_acquire_reply(held(7), at(1_010));
+            assert_eq!(acquisition.poll_outcome(), Some(Outcome::Held));
+            let is_renewed = acquisition.poll_timeout() < Some(at(ends));
+            assert_eq!(
+                is_renewed,
+                ends != 13_010,
+                "unless its lease reaches the limit"
+            );
+            if from_start {
+                acquisition.start_max_hold(at(2_000));
+            }
+            acquisition.handle_time(at(ends - 1));
+            assert_eq!(acquisition.state(), AcquisitionState::Held);
+            notice(&mut acquisition, at(ends + late));
+            let expected = if max_hold == SECOND * 12 {
+                HoldEnd::MaxHold
+            } else {
+                HoldEnd::Lost(LossReason::NotRenewed {
+                    last_error: None,
+                    overdue: Duration::from_millis(late),
+                })
+            };
+            assert_eq!(acquisition.poll_report(), Some(Report::Lost(expected)));
         }
-        acquisition.handle_time(at(ends - 1));
-        assert_eq!(acquisition.state(), AcquisitionState::Held);
-        acquisition.handle_time(at(ends));
-        assert_eq!(acquisition.poll_report(), Some(Report::Lost(expected)));
     }
 }
 
@@ -199,9 +224,10 @@ fn only_the_revocation_of_its_own_token_ends_a_hold() {
         };
         acquisition.handle_revocation(&revocation, at(2_000));
     }
+    let by = Some("ops".into());
     assert_eq!(
         acquisition.poll_report(),
-        Some(Report::Lost(HoldEnd::Revoked("ops".into())))
+        Some(Report::Lost(HoldEnd::Lost(LossReason::Revoked { by })))
     );
 }
 
@@ -264,13 +290,23 @@ fn a_downgrade_without_a_proof_in_time_is_a_loss() {
         acquisition.poll_action(true, at(2_000));
         let is_gone = reply == Ok(None);
         let late = if is_gone { at(2_500) } else { at(60_000) };
+        let valid_until = acquisition
+            .hold_info()
+            .unwrap()
+            .safe_deadline
+            .last_safe_until();
         acquisition.handle_downgrade(reply, late);
-        assert_eq!(acquisition.end() == Some(&HoldEnd::Gone), is_gone);
-        assert!(acquisition.poll_report().is_some());
-        assert!(matches!(
-            acquisition.poll_action(true, late),
-            Some(Action::Release { .. })
-        ));
+        let expected = if is_gone {
+            LossReason::Gone
+        } else {
+            LossReason::NotRenewed {
+                last_error: None,
+                overdue: late.since(valid_until),
+            }
+        };
+        assert_eq!(acquisition.end(), Some(&HoldEnd::Lost(expected)));
+        assert!(acquisition.poll_loss().is_some() && acquisition.poll_release());
+        assert_eq!(acquisition.poll_action(late), None);
     }
 }
 
