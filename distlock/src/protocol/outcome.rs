@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::loss::LossReason;
+use crate::observer::event::{RecordOutcome, ReleaseOutcome};
 use crate::protocol::messages::HolderView;
 use crate::protocol::once::Record;
 use crate::protocol::store_error::StoreError;

@@ -73,9 +73,6 @@ pub(crate) struct Release<'a> {
     pub(crate) after_unanswered: bool,
     /// What succeeded, under the hold with this token; `None` if nothing is recorded.
     pub(crate) success: Option<(&'a Once, FencingToken)>,
-    /// Set if an acquire of the owner went unanswered, so that it may be applied after this
-    /// release.
-    pub(crate) after_unanswered: bool,
 }
 
 /// A query for the state of a lock, with up to `max_listed` of its waiters.

@@ -18,7 +18,7 @@ use crate::key::LockKey;
 use crate::manager::engine::core::Core;
 use crate::manager::engine::held::HeldLock;
 use crate::manager::engine::registry::Entry;
-use crate::manager::engine::renew;
+use crate::manager::engine::report;
 use crate::observer::Observer;
 use crate::observer::event::{AcquirePath, Event};
 use crate::protocol::kind::Kind;
@@ -149,13 +149,13 @@ impl TestStore {
             InjectedLoss::Gone | InjectedLoss::GoneSilently => {
                 // As with a `DEL`, the next waiter has the lock from now on.
                 let deleted =
-                    run(&self.memory, entry.release_command(Duration::ZERO), timeout).await;
+                    run(&self.memory, entry.release_command(), timeout).await;
                 if deleted.is_ok() && loss == InjectedLoss::Gone {
                     let answer = Err(RenewalFailure::Gone);
                     core.update(entry, |acquisition, now| {
                         acquisition.handle_renewal(answer, hold.fencing_token(), now, now)
                     });
-                    renew::finish_lost_hold(core, entry);
+                    report::publish(core, entry);
                 }
             }
         }
@@ -328,6 +328,7 @@ impl LockStore for Arc<TestStore> {
                         return Ok(CommandReply::Acquired(reply));
                     }
                 }
+                Command::AcquireAll(_) => return Ok(CommandReply::AllAcquired(None)),
                 Command::Renew(batch) => {
                     return self.renew(batch, timeout).await.map(CommandReply::Renewed);
                 }

@@ -96,30 +96,12 @@ impl LockStore for MemoryStore {
         })
     }
 
-    fn acquire_all<'a>(
+    fn call_here<'a>(
         &'a self,
-        requests: &'a [Acquire<'a>],
-        _timeout: Duration,
-    ) -> BoxFuture<'a, Result<Option<Proof>, StoreError>> {
-        Box::pin(async move {
-            self.server.call(&self.client, |locks, context| {
-                let now = context.now;
-                let mut are_free = requests.iter().map(|request| {
-                    locks.with(request.key, now, |lock| lock.is_uncontended(context))
-                });
-                if !are_free.all(|is_free| is_free) {
-                    return None;
-                }
-                let acquired = requests.iter().map(|request| {
-                    locks.with(request.key, now, |lock| lock.acquire(context, request))
-                });
-                // All tokens are the time.
-                acquired.fold(None, |_, reply| match reply {
-                    AcquireReply::Held(proof) => Some(proof),
-                    _ => None,
-                })
-            })
-        })
+        command: Command<'a>,
+        timeout: Duration,
+    ) -> Option<BoxFuture<'a, Result<CommandReply, StoreError>>> {
+        Some(self.call(command, timeout))
     }
 
     /// Unregisters the client. Its queue entries are then passed over, and its holds expire.
@@ -138,6 +120,9 @@ fn run(
         Command::Acquire(request) => CommandReply::Acquired(
             locks.with(request.key, now, |lock| lock.acquire(context, &request)),
         ),
+        Command::AcquireAll(requests) => {
+            CommandReply::AllAcquired(acquire_all(locks, context, requests))
+        }
         Command::Confirm(confirm) => {
             let is_counted = confirm.kind.is_counted();
             CommandReply::Confirmed(locks.with_kind(confirm.key, is_counted, now, |lock| {
@@ -210,4 +195,24 @@ fn run(
             CommandReply::RecordDeleted(Ok(deleted))
         }
     }
+}
+
+fn acquire_all(
+    locks: &mut MemoryLocks,
+    context: &mut CommandContext<'_>,
+    requests: &[Acquire<'_>],
+) -> Option<Proof> {
+    let now = context.now;
+    let mut are_free = (requests.iter())
+        .map(|request| locks.with(request.key, now, |lock| lock.is_uncontended(context)));
+    if !are_free.all(|is_free| is_free) {
+        return None;
+    }
+    let acquired = (requests.iter())
+        .map(|request| locks.with(request.key, now, |lock| lock.acquire(context, request)));
+    // All tokens are the time.
+    acquired.fold(None, |_, reply| match reply {
+        AcquireReply::Held(proof) => Some(proof),
+        _ => None,
+    })
 }

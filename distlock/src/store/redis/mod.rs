@@ -11,18 +11,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::config::limits::Limits;
-use crate::protocol::messages::{Acquire, AcquireReply, Proof, ReleaseReply};
 use crate::protocol::store_error::StoreError;
-use crate::store::command::{Command, CommandReply, Release};
+use crate::store::command::{Command, CommandReply};
 use crate::store::redis::conn::client::Client;
-use crate::store::redis::node::chosen_connection::ChosenConnection;
 use crate::store::redis::node::{Node, authentication, failover, polling};
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::sentinel::Sentinels;
 use crate::store::redis::transport::socket_transport::SocketTransport;
 use crate::store::redis::transport::url::ServerLocation;
-use crate::store::{BoxFuture, DirectSender, LockStore, OpenedStore};
+use crate::store::{BoxFuture, LockStore, OpenedStore};
 
 mod cluster;
 pub(crate) mod conn;
@@ -85,6 +83,9 @@ impl RedisStore {
             Command::Acquire(request) => {
                 CommandReply::Acquired(node.acquire(&request, timeout).await?)
             }
+            Command::AcquireAll(requests) => {
+                CommandReply::AllAcquired(node.acquire_all(requests, timeout).await?)
+            }
             Command::Confirm(confirm) => {
                 let confirmed = node.run(None, &confirm, timeout).await?;
                 node.check_schedule.remove(confirm.owner);
@@ -133,23 +134,31 @@ impl LockStore for RedisStore {
         })
     }
 
-    fn acquire_all<'a>(
+    fn call_here<'a>(
         &'a self,
-        requests: &'a [Acquire<'a>],
+        command: Command<'a>,
         timeout: Duration,
-    ) -> BoxFuture<'a, Result<Option<Proof>, StoreError>> {
-        Box::pin(async move {
-            let reply = self.node.acquire_all(requests, timeout).await;
-            reply.map_err(|error| error.at(self.node.address()))
-        })
-    }
-
-    fn direct_sender(&self) -> Option<Box<dyn DirectSender>> {
-        let chosen = self.node.choose_runtime_connection()?;
-        Some(Box::new(RuntimeConnectionHandle {
-            node: self.node.clone(),
-            chosen,
-        }))
+    ) -> Option<BoxFuture<'a, Result<CommandReply, StoreError>>> {
+        let node = &self.node;
+        match command {
+            Command::Acquire(request) if request.durability.is_none() => {
+                let chosen = node.choose_runtime_connection()?;
+                Some(Box::pin(async move {
+                    let reply = node.acquire_on(&chosen, &request, timeout).await;
+                    let reply = reply.map_err(|error| error.at(node.address()))?;
+                    Ok(CommandReply::Acquired(reply))
+                }))
+            }
+            Command::Release(release) => {
+                let chosen = node.choose_runtime_connection()?;
+                Some(Box::pin(async move {
+                    let reply = node.release_on(&chosen, &release, timeout).await;
+                    let reply = reply.map_err(|error| error.at(node.address()))?;
+                    Ok(CommandReply::Released(reply))
+                }))
+            }
+            _ => None,
+        }
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {
@@ -171,35 +180,5 @@ impl LockStore for RedisStore {
 
     fn close(&self) {
         self.node.close();
-    }
-}
-
-/// The runtime connection of one caller's runtime.
-struct RuntimeConnectionHandle {
-    node: Arc<Node>,
-    chosen: ChosenConnection,
-}
-
-impl DirectSender for RuntimeConnectionHandle {
-    fn acquire<'a>(
-        &'a self,
-        request: Acquire<'a>,
-        timeout: Duration,
-    ) -> BoxFuture<'a, Result<AcquireReply, StoreError>> {
-        Box::pin(async move {
-            let reply = self.node.acquire_on(&self.chosen, &request, timeout).await;
-            reply.map_err(|error| error.at(self.node.address()))
-        })
-    }
-
-    fn release<'a>(
-        &'a self,
-        release: Release<'a>,
-        timeout: Duration,
-    ) -> BoxFuture<'a, Result<ReleaseReply, StoreError>> {
-        Box::pin(async move {
-            let reply = self.node.release_on(&self.chosen, &release, timeout).await;
-            reply.map_err(|error| error.at(self.node.address()))
-        })
     }
 }

@@ -118,47 +118,6 @@ fn released_for(acquisition: &mut Acquisition, now: u64) -> Option<Duration> {
     }
 }
 
-/// R2: the acquire may be applied after the first release.
-#[test]
-fn an_unanswered_acquire_is_released_twice() {
-    let again = |replies: [Result<AcquireReply, StoreError>; 2]| {
-        let mut acquisition = sent();
-        for reply in replies {
-            acquisition.handle_acquire_reply(reply, at(1_010));
-            acquisition.handle_retry();
-            acquisition.poll_action(at(1_010));
-        }
-        acquisition.release(false, at(1_500));
-        acquisition.is_after_unanswered()
-    };
-    let failed = |outage| Err(error(outage));
-    assert!(!again([failed(Outage::NotReady), held(7)]), "answered");
-    let unsent = Err(error(Outage::Unreachable).mark_unsent());
-    assert!(!again([unsent, held(7)]));
-    assert!(again([failed(Outage::TimedOut), held(7)]));
-    assert!(again([failed(Outage::TimedOut), queued()]));
-    assert!(again([failed(Outage::NotReady), failed(Outage::NotReady)]), "in flight");
-    let mut stalled = sent();
-    stalled.handle_stall(at(1_500));
-    assert!(stalled.is_after_unanswered());
-    let mut shut_down = sent();
-    shut_down.handle_shutdown(at(1_500));
-    assert!(shut_down.release(false, at(1_500)) && shut_down.is_after_unanswered());
-    // A release without a reply may have come too early as well.
-    let mut release = |reply| stalled.handle_release_reply(reply, at(2_000));
-    assert_eq!(release(Err(error(Outage::TimedOut))), ReleaseStep::RepeatAt(at(2_000)));
-    let reply = |repeat_after| ReleaseReply {
-        was_held: true,
-        repeat_after,
-        is_recorded: false,
-    };
-    let repeated = release(Ok(reply(Some(SECOND))));
-    assert_eq!(repeated, ReleaseStep::RepeatAt(at(3_000)));
-    assert!(!stalled.is_after_unanswered(), "the second one is the last");
-    let done = stalled.handle_release_reply(Ok(reply(None)), at(3_000));
-    assert_eq!(done, ReleaseStep::Done);
-}
-
 #[test]
 fn a_failed_release_is_repeated() {
     let mut acquisition = replied(held(7));

@@ -13,7 +13,7 @@ use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::runtime_connection::{
     ConnectionState, MonitorWaker, RuntimeConnection,
 };
-use crate::store::{BoxFuture, StoreEvent};
+use crate::store::BoxFuture;
 use crate::util::clock::BootInstant;
 use crate::util::mutex::lock;
 
@@ -279,8 +279,7 @@ impl RuntimeConnections {
                             may_close_at = now + MIN_CLOSE_INTERVAL;
                             self.retire(connection.number);
                         }
-                        let owners = connection.take_stalled(now);
-                        (self.dialer.shared.client.events)(StoreEvent::Stalled(owners));
+                        connection.take_stalled(now);
                     }
                 }
             }

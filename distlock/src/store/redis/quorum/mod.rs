@@ -169,7 +169,6 @@ impl Quorum {
                 (self.events)(event);
             }
             StoreEvent::Granted(_)
-            | StoreEvent::Stalled(_)
             | StoreEvent::Moved
             | StoreEvent::OtherPermits { .. } => {}
         }
@@ -260,6 +259,7 @@ impl LockStore for Arc<Quorum> {
         let quorum = self;
         Box::pin(async move {
             Ok(match command {
+                Command::AcquireAll(_) => CommandReply::AllAcquired(None),
                 Command::Acquire(acquire) => {
                     CommandReply::Acquired(quorum.acquire(acquire, timeout).await?)
                 }
