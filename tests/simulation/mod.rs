@@ -101,14 +101,20 @@ async fn simulate(seed: u64) -> Trace {
     for client in &clients {
         for _ in 0..random.between(1, 3) {
             let task = work(world.clone(), client.clone(), random.fork());
-            tasks.push(tokio::spawn(client.host.clone().within(Box::pin(task))));
+            let task = tokio::spawn(client.host.clone().within(Box::pin(task)));
+            tasks.push((client.host.clone(), task));
         }
     }
     world.pause(end).await;
     heal(&world, &clients);
     let auditor = world.client(clients.len(), &random).await;
     audit(&world, &auditor).await;
-    for task in tasks {
+    for (host, task) in tasks {
+        if host.is_killed() {
+            // A process that was killed wakes none of its tasks.
+            task.abort();
+            continue;
+        }
         match tokio::time::timeout(Duration::from_secs(60), task).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => world.oracle.violated(format_args!("a task: {error}")),

@@ -61,6 +61,11 @@ struct Snapshot {
 }
 
 impl Snapshot {
+    /// Returns that for which calls wait: their state, the reply to a command, and a downgrade.
+    fn progress(&self) -> (AcquisitionState, Option<u32>, bool) {
+        (self.state, self.awaited, self.is_confirmed)
+    }
+
     fn of(acquisition: &Acquisition) -> Self {
         Snapshot {
             state: acquisition.state(),
@@ -307,11 +312,11 @@ impl Registry {
                 entry.ended.notify_waiters();
             }
         }
-        if (before.state, before.awaited) != (after.state, after.awaited) {
-            entry.changed.notify_waiters();
-        }
         if !before.is_confirmed && after.is_confirmed {
             entry.confirmed.notify_waiters();
+        }
+        if before.progress() != after.progress() {
+            entry.changed.notify_waiters();
         }
         result
     }

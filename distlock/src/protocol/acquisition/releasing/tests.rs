@@ -179,7 +179,8 @@ fn only_a_success_under_a_valid_hold_is_recorded() {
 
 /// Returns the token under which the release that is due records a success.
 fn recorded_under(acquisition: &mut Acquisition) -> Option<u64> {
-    match acquisition.poll_action(true, at(60_000)) {
+    let due = acquisition.poll_repeat().expect("a release");
+    match acquisition.poll_action(true, due) {
         Some(Action::Release {
             succeeded_under, ..
         }) => succeeded_under.map(FencingToken::get),
