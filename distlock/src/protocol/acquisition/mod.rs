@@ -514,7 +514,8 @@ impl Acquisition {
         let succeeded = succeeded && safe_until.is_some() || !self.rules.success_only;
         let releasing = match self.hold_info.as_ref().filter(|_| succeeded) {
             Some(HoldInfo { token, since, .. }) => {
-                self.new_release(now).after_success(&self.request, *token, *since)
+                self.new_release(now)
+                    .after_success(&self.request, *token, *since)
             }
             None => self.new_release(now),
         };
@@ -714,8 +715,10 @@ impl Acquisition {
             held.safe_deadline().close(now);
         }
         self.stage = Stage::Ended(None);
-        self.releasing =
-            Some(self.new_release(now).with_queue_entry(self.request.queue_entry_expires_at()));
+        self.releasing = Some(
+            self.new_release(now)
+                .with_queue_entry(self.request.queue_entry_expires_at()),
+        );
         self.is_release_due = true;
     }
 

@@ -86,14 +86,14 @@ impl RedisStore {
                 CommandReply::Acquired(node.acquire(&request, timeout).await?)
             }
             Command::Confirm(confirm) => {
-                let confirmed = node.run(None, &confirm, timeout).await?;
+                let confirmed = node.run(&confirm, timeout).await?;
                 node.check_schedule.remove(confirm.owner);
                 CommandReply::Confirmed(confirmed)
             }
             Command::Renew(batch) if node.is_polling() => {
                 CommandReply::Renewed(Box::pin(polling::renew(node, batch, timeout)).await?)
             }
-            Command::Renew(batch) => CommandReply::Renewed(node.run(None, batch, timeout).await?),
+            Command::Renew(batch) => CommandReply::Renewed(node.run(batch, timeout).await?),
             Command::Downgrade(downgrade) => {
                 CommandReply::Downgraded(node.downgrade(&downgrade, timeout).await?)
             }
@@ -105,17 +105,15 @@ impl RedisStore {
                 CommandReply::QueueChecked(checked)
             }
             Command::CheckQueue(checks) => {
-                CommandReply::QueueChecked(node.run(None, checks, timeout).await?)
+                CommandReply::QueueChecked(node.run(checks, timeout).await?)
             }
             Command::Inspect(inspect) => {
                 CommandReply::Inspected(Box::new(node.inspect(None, inspect, timeout).await?))
             }
             Command::List(list) => CommandReply::Listed(node.list(&list, timeout).await?),
-            Command::Revoke(revoke) => {
-                CommandReply::Revoked(node.run(None, &revoke, timeout).await?)
-            }
+            Command::Revoke(revoke) => CommandReply::Revoked(node.run(&revoke, timeout).await?),
             Command::DeleteRecord(delete) => {
-                CommandReply::RecordDeleted(node.run(None, &delete, timeout).await?)
+                CommandReply::RecordDeleted(node.run(&delete, timeout).await?)
             }
         })
     }

@@ -103,7 +103,10 @@ fn an_unanswered_acquire_is_released_twice() {
     assert!(!again([unsent, held(7)]));
     assert!(again([failed(Outage::TimedOut), held(7)]));
     assert!(again([failed(Outage::TimedOut), queued()]));
-    assert!(again([failed(Outage::NotReady), failed(Outage::NotReady)]), "in flight");
+    assert!(
+        again([failed(Outage::NotReady), failed(Outage::NotReady)]),
+        "in flight"
+    );
     let mut stalled = sent();
     stalled.handle_stall(at(1_500));
     assert!(stalled.is_after_unanswered());
@@ -112,7 +115,10 @@ fn an_unanswered_acquire_is_released_twice() {
     assert!(shut_down.release(false, at(1_500)) && shut_down.is_after_unanswered());
     // A release without a reply may have come too early as well.
     let mut release = |reply| stalled.handle_release_reply(reply, at(2_000));
-    assert_eq!(release(Err(error(Outage::TimedOut))), ReleaseStep::RepeatAt(at(2_000)));
+    assert_eq!(
+        release(Err(error(Outage::TimedOut))),
+        ReleaseStep::RepeatAt(at(2_000))
+    );
     let reply = |repeat_after| ReleaseReply {
         was_held: true,
         repeat_after,

@@ -199,8 +199,8 @@ impl ClusterStore {
         timeout: Duration,
     ) -> Result<ReleaseReply, StoreError> {
         let route = self.hand_off_route(release.key, timeout);
-        let released =
-            route.run(|attempt| async move { attempt.node.release(release, attempt.timeout).await });
+        let released = route
+            .run(|attempt| async move { attempt.node.release(release, attempt.timeout).await });
         let mut reply = released.await?;
         // The attempt may have had less time than the acquires.
         reply.repeat_after = reply.repeat_after.map(|delay| delay.max(2 * timeout));
@@ -223,7 +223,7 @@ impl ClusterStore {
             let preceding = node_topology::subscribe_command(&attempt.node, &session, slot);
             attempt
                 .node
-                .run(preceding, from_ref(check), attempt.timeout)
+                .run_after(preceding, from_ref(check), attempt.timeout)
                 .await
         });
         checked.await

@@ -117,7 +117,7 @@ impl Node {
         request: &Acquire<'_>,
         timeout: Duration,
     ) -> Result<AcquireReply, StoreError> {
-        let mut reply = self.run_on(chosen, request, timeout).await;
+        let mut reply = self.send(chosen, request, timeout).await;
         if let Ok(AcquireReply::KeyConflict(detail)) = reply {
             reply = self
                 .resolve_conflict(chosen, request, detail, timeout)

@@ -204,9 +204,9 @@ impl RuntimeConnections {
 
     /// Retires the open connection with this number, so that no more commands are sent on it.
     pub(crate) fn retire(&self, number: u64) {
-        self.remove(|state| {
-            matches!(state, RuntimeState::Open(connection) if connection.number == number)
-        });
+        self.remove(
+            |state| matches!(state, RuntimeState::Open(connection) if connection.number == number),
+        );
     }
 
     fn remove(&self, predicate: impl Fn(&RuntimeState) -> bool) {
