@@ -20,6 +20,9 @@ pub(crate) enum Command<'a> {
     /// Acquires the lock, or queues its owner. The reply is an error if the durability is reached
     /// only in part, although the lock is then the owner's.
     Acquire(Acquire<'a>),
+    /// Acquires several locks in one step, if all are free and no call waits for them. Otherwise,
+    /// and in a store without such a step, nothing is held.
+    AcquireAll(&'a [Acquire<'a>]),
     /// Turns a short grant into a hold for the full lease.
     Confirm(Confirm<'a>),
     /// Extends confirmed holds by their lease.
@@ -108,6 +111,7 @@ pub(crate) struct DeleteRecord<'a> {
 #[derive(Debug)]
 pub(crate) enum CommandReply {
     Acquired(AcquireReply),
+    AllAcquired(Option<Proof>),
     Confirmed(Confirmation),
     Renewed(RenewReply),
     /// `None` if the lock is not the owner's. The token of the proof is that of the read hold.
@@ -133,10 +137,10 @@ pub(crate) trait StoreCommand {
 }
 
 macro_rules! store_commands {
-    ($($command:ty: $name:ident -> $reply_name:ident($reply:ty);)*) => {$(
+    ($($operation:ident: $command:ty as $name:ident -> $reply_name:ident($reply:ty);)*) => {$(
         impl StoreCommand for $command {
             type Reply = $reply;
-            const OPERATION: Operation = Operation::$name;
+            const OPERATION: Operation = Operation::$operation;
 
             fn command(&self) -> Command<'_> {
                 Command::$name(*self)
@@ -153,14 +157,15 @@ macro_rules! store_commands {
 }
 
 store_commands! {
-    Acquire<'_>: Acquire -> Acquired(AcquireReply);
-    Confirm<'_>: Confirm -> Confirmed(Confirmation);
-    &[Renewal]: Renew -> Renewed(RenewReply);
-    Downgrade<'_>: Downgrade -> Downgraded(Option<Proof>);
-    Release<'_>: Release -> Released(ReleaseReply);
-    &[CheckQueue]: CheckQueue -> QueueChecked(Vec<CheckQueueReply>);
-    Inspect<'_>: Inspect -> Inspected(Box<Inspection>);
-    List<'_>: List -> Listed(Vec<LockKey>);
-    Revoke<'_>: Revoke -> Revoked(RevokeReply);
-    DeleteRecord<'_>: DeleteRecord -> RecordDeleted(Result<bool, String>);
+    Acquire: Acquire<'_> as Acquire -> Acquired(AcquireReply);
+    Acquire: &[Acquire<'_>] as AcquireAll -> AllAcquired(Option<Proof>);
+    Confirm: Confirm<'_> as Confirm -> Confirmed(Confirmation);
+    Renew: &[Renewal] as Renew -> Renewed(RenewReply);
+    Downgrade: Downgrade<'_> as Downgrade -> Downgraded(Option<Proof>);
+    Release: Release<'_> as Release -> Released(ReleaseReply);
+    CheckQueue: &[CheckQueue] as CheckQueue -> QueueChecked(Vec<CheckQueueReply>);
+    Inspect: Inspect<'_> as Inspect -> Inspected(Box<Inspection>);
+    List: List<'_> as List -> Listed(Vec<LockKey>);
+    Revoke: Revoke<'_> as Revoke -> Revoked(RevokeReply);
+    DeleteRecord: DeleteRecord<'_> as DeleteRecord -> RecordDeleted(Result<bool, String>);
 }

@@ -18,7 +18,7 @@ use crate::key::LockKey;
 use crate::observer::event::{Connection, Event};
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, Grant, OwnerNumber, Proof, ReleaseReply, RevocationNotice,
+    Acquire, AcquireReply, Grant, OwnerNumber, ReleaseReply, RevocationNotice,
 };
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply, Release, StoreCommand};
@@ -38,16 +38,6 @@ pub(crate) trait LockStore: Send + Sync {
         command: Command<'a>,
         timeout: Duration,
     ) -> BoxFuture<'a, Result<CommandReply, StoreError>>;
-
-    /// Acquires several locks in one step, if all are free and no call waits for them. Otherwise,
-    /// and in a store without such a step, returns `None` and holds nothing.
-    fn acquire_all<'a>(
-        &'a self,
-        _requests: &'a [Acquire<'a>],
-        _timeout: Duration,
-    ) -> BoxFuture<'a, Result<Option<Proof>, StoreError>> {
-        Box::pin(ready(Ok(None)))
-    }
 
     /// Returns the connection of the caller's own runtime, if there is one.
     fn direct_sender(&self) -> Option<Box<dyn DirectSender>> {

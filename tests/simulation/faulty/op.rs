@@ -19,7 +19,7 @@ use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
 use crate::store::command::{Confirm, Downgrade, Release};
 use crate::store::memory::MemoryStore;
-use crate::store::{LockStore as _, run};
+use crate::store::run;
 
 /// An operation in flight to the server.
 #[derive(Clone, Debug)]
@@ -158,7 +158,7 @@ impl Op {
                     once: None,
                 });
                 let acquires: Vec<_> = acquires.collect();
-                at_once(store.acquire_all(&acquires, timeout)).map(Answer::AllAcquired)
+                at_once(run(store, &*acquires, timeout)).map(Answer::AllAcquired)
             }
             Op::Confirm {
                 is_counted,

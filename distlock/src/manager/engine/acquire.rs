@@ -346,9 +346,7 @@ async fn perform_all(
     let send = async {
         let commands = entries.iter().map(|entry| entry.acquire_command(wait));
         let commands: Vec<_> = commands.collect();
-        let started = core.command_start();
-        let reply = core.store.acquire_all(&commands, timeout).await;
-        core.publish_command(Operation::Acquire, started, &reply);
+        let reply = core.run_command(&*commands, timeout).await;
         for entry in &entries {
             let reply = match &reply {
                 Ok(Some(proof)) => Ok(AcquireReply::Held(*proof)),

@@ -11,9 +11,7 @@ use std::time::Duration;
 use self::context::{CommandContext, RegisteredClient};
 use self::server::{MemoryLocks, MemoryServer};
 use crate::config::limits::Limits;
-use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueue, Proof, ReleaseReply, RenewReply, Renewal,
-};
+use crate::protocol::messages::{AcquireReply, CheckQueue, ReleaseReply, RenewReply, Renewal};
 use crate::protocol::store_error::StoreError;
 use crate::store::client_id::ClientId;
 use crate::store::command::{Command, CommandReply, DeleteRecord, Inspect, List, Release};
@@ -96,32 +94,6 @@ impl LockStore for MemoryStore {
         })
     }
 
-    fn acquire_all<'a>(
-        &'a self,
-        requests: &'a [Acquire<'a>],
-        _timeout: Duration,
-    ) -> BoxFuture<'a, Result<Option<Proof>, StoreError>> {
-        Box::pin(async move {
-            self.server.call(&self.client, |locks, context| {
-                let now = context.now;
-                let mut are_free = requests.iter().map(|request| {
-                    locks.with(request.key, now, |lock| lock.is_uncontended(context))
-                });
-                if !are_free.all(|is_free| is_free) {
-                    return None;
-                }
-                let acquired = requests.iter().map(|request| {
-                    locks.with(request.key, now, |lock| lock.acquire(context, request))
-                });
-                // All tokens are the time.
-                acquired.fold(None, |_, reply| match reply {
-                    AcquireReply::Held(proof) => Some(proof),
-                    _ => None,
-                })
-            })
-        })
-    }
-
     /// Unregisters the client. Its queue entries are then passed over, and its holds expire.
     fn close(&self) {
         self.server.unregister(&self.client);
@@ -138,6 +110,22 @@ fn run(
         Command::Acquire(request) => CommandReply::Acquired(
             locks.with(request.key, now, |lock| lock.acquire(context, &request)),
         ),
+        Command::AcquireAll(requests) => {
+            let mut are_free = requests
+                .iter()
+                .map(|request| locks.with(request.key, now, |lock| lock.is_uncontended(context)));
+            if !are_free.all(|is_free| is_free) {
+                return CommandReply::AllAcquired(None);
+            }
+            let acquired = requests
+                .iter()
+                .map(|request| locks.with(request.key, now, |lock| lock.acquire(context, request)));
+            // All tokens are the time.
+            CommandReply::AllAcquired(acquired.fold(None, |_, reply| match reply {
+                AcquireReply::Held(proof) => Some(proof),
+                _ => None,
+            }))
+        }
         Command::Confirm(confirm) => {
             let is_counted = confirm.kind.is_counted();
             CommandReply::Confirmed(locks.with_kind(confirm.key, is_counted, now, |lock| {

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::config::limits::Limits;
-use crate::protocol::messages::{Acquire, AcquireReply, Proof, ReleaseReply};
+use crate::protocol::messages::{Acquire, AcquireReply, ReleaseReply};
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply, Release};
 use crate::store::redis::conn::client::Client;
@@ -85,6 +85,9 @@ impl RedisStore {
             Command::Acquire(request) => {
                 CommandReply::Acquired(node.acquire(&request, timeout).await?)
             }
+            Command::AcquireAll(requests) => {
+                CommandReply::AllAcquired(node.acquire_all(requests, timeout).await?)
+            }
             Command::Confirm(confirm) => {
                 let confirmed = node.run(&confirm, timeout).await?;
                 node.check_schedule.remove(confirm.owner);
@@ -127,17 +130,6 @@ impl LockStore for RedisStore {
     ) -> BoxFuture<'a, Result<CommandReply, StoreError>> {
         Box::pin(async move {
             let reply = self.run(command, timeout).await;
-            reply.map_err(|error| error.at(self.node.address()))
-        })
-    }
-
-    fn acquire_all<'a>(
-        &'a self,
-        requests: &'a [Acquire<'a>],
-        timeout: Duration,
-    ) -> BoxFuture<'a, Result<Option<Proof>, StoreError>> {
-        Box::pin(async move {
-            let reply = self.node.acquire_all(requests, timeout).await;
             reply.map_err(|error| error.at(self.node.address()))
         })
     }

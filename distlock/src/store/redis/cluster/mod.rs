@@ -174,6 +174,27 @@ impl ClusterStore {
         Ok((!lacks_subscription).then_some(reply))
     }
 
+    /// Acquires keys of one slot with one command.
+    async fn acquire_all(
+        &self,
+        requests: &[Acquire<'_>],
+        timeout: Duration,
+    ) -> Result<Option<Proof>, StoreError> {
+        let mut slots = requests.iter().map(|request| slot(request.key));
+        let first = slots.next();
+        let Some(request) = requests
+            .first()
+            .filter(|_| slots.all(|slot| Some(slot) == first))
+        else {
+            return Ok(None);
+        };
+        let route = Route::new(&self.nodes, request.key, timeout);
+        let acquired = route.run(|attempt| async move {
+            attempt.node.acquire_all(requests, attempt.timeout).await
+        });
+        acquired.await
+    }
+
     /// Runs a script that does not change the queue, and so needs no subscription.
     async fn run_outside_queue<S: ScriptCall + ?Sized>(
         &self,
@@ -241,6 +262,9 @@ impl LockStore for ClusterStore {
                 Command::Acquire(request) => {
                     CommandReply::Acquired(self.acquire(&request, timeout).await?)
                 }
+                Command::AcquireAll(requests) => {
+                    CommandReply::AllAcquired(self.acquire_all(requests, timeout).await?)
+                }
                 Command::Confirm(confirm) => {
                     let confirmed = self.run_outside_queue(confirm.key, &confirm, timeout);
                     CommandReply::Confirmed(confirmed.await?)
@@ -292,30 +316,6 @@ impl LockStore for ClusterStore {
                     CommandReply::RecordDeleted(deleted.await?)
                 }
             })
-        })
-    }
-
-    /// Acquires keys of one slot with one command.
-    fn acquire_all<'a>(
-        &'a self,
-        requests: &'a [Acquire<'a>],
-        timeout: Duration,
-    ) -> BoxFuture<'a, Result<Option<Proof>, StoreError>> {
-        Box::pin(async move {
-            let Some(key) = requests.first().map(|request| request.key) else {
-                return Ok(None);
-            };
-            if requests
-                .iter()
-                .any(|request| slot(request.key) != slot(key))
-            {
-                return Ok(None);
-            }
-            let route = Route::new(&self.nodes, key, timeout);
-            let acquired = route.run(|attempt| async move {
-                attempt.node.acquire_all(requests, attempt.timeout).await
-            });
-            acquired.await
         })
     }
 

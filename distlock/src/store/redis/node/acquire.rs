@@ -12,7 +12,6 @@ use crate::store::BoxFuture;
 use crate::store::command::Confirm;
 use crate::store::redis::node::Node;
 use crate::store::redis::node::chosen_connection::ChosenConnection;
-use crate::store::redis::wire::commands::AcquireAll;
 
 /// Upper limit of the queue checks that remove the dead waiters of another kind, each up to 100.
 const MAX_KIND_CHECKS: usize = 100;
@@ -92,7 +91,7 @@ impl Node {
         if chosen.session.client.is_polling() {
             return Ok(None);
         }
-        self.send(&chosen, &AcquireAll(requests), timeout).await
+        self.send(&chosen, requests, timeout).await
     }
 
     /// If the request requires acknowledgments, confirms a granted lock on an ack connection and

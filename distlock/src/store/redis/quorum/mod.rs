@@ -263,6 +263,8 @@ impl LockStore for Arc<Quorum> {
                 Command::Acquire(acquire) => {
                     CommandReply::Acquired(quorum.acquire(acquire, timeout).await?)
                 }
+                // A quorum has no step for several keys.
+                Command::AcquireAll(_) => CommandReply::AllAcquired(None),
                 Command::Confirm(Confirm { owner, .. }) => {
                     CommandReply::Confirmed(quorum.confirm(owner, timeout).await?.into())
                 }
