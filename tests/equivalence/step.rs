@@ -401,7 +401,7 @@ async fn acquire_all(
         once: None,
     });
     let requests: Vec<_> = requests.collect();
-    crate::store::run(store, &requests[..], LIMIT).await
+    run(store, &*requests, LIMIT).await
 }
 
 /// Renews several mutexes in one batch, and then releases them.

@@ -17,7 +17,7 @@
 //! | only a renewal counts from its reply | 12 | the same |
 //! | a pushed grant counts from its arrival | 0 | the same |
 //! | SUBSCRIBE after the first acquires | 0 | acquires on a connection that does not listen |
-//! | there is no second release | XXX | an acquire that arrived after its release is not cancelled |
+//! | there is no second release | 155 | an acquire that arrived after its release is not cancelled |
 //! | no acquire is repeated after a reconnect | (`everything_happens`) | too few acquires are repeated at once |
 //! | cancel, then acquire again with the same id | 3 | an acquire is applied after its release |
 //! | a hold takes the token of an older push | 4006 | the server has another token |

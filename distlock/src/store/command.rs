@@ -111,7 +111,6 @@ pub(crate) struct DeleteRecord<'a> {
 #[derive(Debug)]
 pub(crate) enum CommandReply {
     Acquired(AcquireReply),
-    /// `None` if the locks were not all free.
     AllAcquired(Option<Proof>),
     Confirmed(Confirmation),
     Renewed(RenewReply),
@@ -138,10 +137,10 @@ pub(crate) trait StoreCommand {
 }
 
 macro_rules! store_commands {
-    ($($command:ty: $name:ident -> $reply_name:ident($reply:ty);)*) => {$(
+    ($($operation:ident: $command:ty as $name:ident -> $reply_name:ident($reply:ty);)*) => {$(
         impl StoreCommand for $command {
             type Reply = $reply;
-            const OPERATION: Operation = Operation::$name;
+            const OPERATION: Operation = Operation::$operation;
 
             fn command(&self) -> Command<'_> {
                 Command::$name(*self)
@@ -157,31 +156,16 @@ macro_rules! store_commands {
     )*};
 }
 
-impl StoreCommand for &[Acquire<'_>] {
-    type Reply = Option<Proof>;
-    const OPERATION: Operation = Operation::Acquire;
-
-    fn command(&self) -> Command<'_> {
-        Command::AcquireAll(self)
-    }
-
-    fn reply(reply: CommandReply) -> Option<Option<Proof>> {
-        match reply {
-            CommandReply::AllAcquired(reply) => Some(reply),
-            _ => None,
-        }
-    }
-}
-
 store_commands! {
-    Acquire<'_>: Acquire -> Acquired(AcquireReply);
-    Confirm<'_>: Confirm -> Confirmed(Confirmation);
-    &[Renewal]: Renew -> Renewed(RenewReply);
-    Downgrade<'_>: Downgrade -> Downgraded(Option<Proof>);
-    Release<'_>: Release -> Released(ReleaseReply);
-    &[CheckQueue]: CheckQueue -> QueueChecked(Vec<CheckQueueReply>);
-    Inspect<'_>: Inspect -> Inspected(Box<Inspection>);
-    List<'_>: List -> Listed(Vec<LockKey>);
-    Revoke<'_>: Revoke -> Revoked(RevokeReply);
-    DeleteRecord<'_>: DeleteRecord -> RecordDeleted(Result<bool, String>);
+    Acquire: Acquire<'_> as Acquire -> Acquired(AcquireReply);
+    Acquire: &[Acquire<'_>] as AcquireAll -> AllAcquired(Option<Proof>);
+    Confirm: Confirm<'_> as Confirm -> Confirmed(Confirmation);
+    Renew: &[Renewal] as Renew -> Renewed(RenewReply);
+    Downgrade: Downgrade<'_> as Downgrade -> Downgraded(Option<Proof>);
+    Release: Release<'_> as Release -> Released(ReleaseReply);
+    CheckQueue: &[CheckQueue] as CheckQueue -> QueueChecked(Vec<CheckQueueReply>);
+    Inspect: Inspect<'_> as Inspect -> Inspected(Box<Inspection>);
+    List: List<'_> as List -> Listed(Vec<LockKey>);
+    Revoke: Revoke<'_> as Revoke -> Revoked(RevokeReply);
+    DeleteRecord: DeleteRecord<'_> as DeleteRecord -> RecordDeleted(Result<bool, String>);
 }

@@ -328,6 +328,7 @@ impl LockStore for Arc<TestStore> {
                         return Ok(CommandReply::Acquired(reply));
                     }
                 }
+                // Their rules apply one by one.
                 Command::AcquireAll(_) => return Ok(CommandReply::AllAcquired(None)),
                 Command::Renew(batch) => {
                     return self.renew(batch, timeout).await.map(CommandReply::Renewed);

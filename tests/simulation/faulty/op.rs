@@ -158,7 +158,7 @@ impl Op {
                     once: None,
                 });
                 let acquires: Vec<_> = acquires.collect();
-                at_once(run(store, &acquires[..], timeout)).map(Answer::AllAcquired)
+                at_once(run(store, &*acquires, timeout)).map(Answer::AllAcquired)
             }
             Op::Confirm {
                 is_counted,

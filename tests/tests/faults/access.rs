@@ -41,12 +41,7 @@ pub(crate) const NEEDED: &[&str] = &[
 
 /// Permissions without which locks are handed off later (pushes, detection of dead clients, tests
 /// of connections), or an evicting server goes unnoticed.
-pub(crate) const USEFUL: &[&str] = &[
-    "+publish",
-    "+pubsub|numsub",
-    "+ping",
-    "+info",
-];
+pub(crate) const USEFUL: &[&str] = &["+publish", "+pubsub|numsub", "+ping", "+info"];
 
 /// The keys and channels that the user may access.
 pub(crate) const PLACES: &[&str] = &["~distlock:*", "&distlock:client:*"];

@@ -256,6 +256,20 @@ impl Acquiring {
         }
     }
 
+    /// Handles the end of a command without a reply.
+    pub(super) fn handle_unanswered(
+        &mut self,
+        request: &Request,
+        error: StoreError,
+        now: BootInstant,
+    ) {
+        match self.next {
+            // This is not a loss, because no body ran under the grant.
+            Next::AwaitConfirmation(_) if request.durability.is_none() => self.restart(),
+            _ => self.handle_failure(request, error, now),
+        }
+    }
+
     /// Returns true if a pushed grant can be used now. A grant that overtakes the reply is kept for
     /// later.
     pub(super) fn receive_grant(&mut self, grant: &Grant) -> bool {

@@ -426,7 +426,8 @@ impl Acquisition {
         match &mut self.stage {
             Stage::Acquiring(acquiring) => {
                 if acquiring.is_late(now) {
-                    acquiring.handle_failure(&self.request, timed_out(), now);
+                    let error = timed_out();
+                    acquiring.handle_unanswered(&self.request, error, now);
                 }
                 acquiring.handle_time(&self.request, now);
                 self.settle(now);
@@ -459,7 +460,7 @@ impl Acquisition {
         let gave_up = StoreError::new(Outage::Unreachable, "its sender has ended");
         match &mut self.stage {
             Stage::Acquiring(acquiring) => {
-                acquiring.handle_failure(&self.request, gave_up, now);
+                acquiring.handle_unanswered(&self.request, gave_up, now);
                 self.settle(now);
             }
             Stage::Releasing(_) => drop(self.handle_release_reply(Err(gave_up), now)),

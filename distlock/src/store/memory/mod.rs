@@ -11,9 +11,7 @@ use std::time::Duration;
 use self::context::{CommandContext, RegisteredClient};
 use self::server::{MemoryLocks, MemoryServer};
 use crate::config::limits::Limits;
-use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueue, Proof, ReleaseReply, RenewReply, Renewal,
-};
+use crate::protocol::messages::{AcquireReply, CheckQueue, ReleaseReply, RenewReply, Renewal};
 use crate::protocol::store_error::StoreError;
 use crate::store::client_id::ClientId;
 use crate::store::command::{Command, CommandReply, DeleteRecord, Inspect, List, Release};
@@ -121,7 +119,20 @@ fn run(
             locks.with(request.key, now, |lock| lock.acquire(context, &request)),
         ),
         Command::AcquireAll(requests) => {
-            CommandReply::AllAcquired(acquire_all(locks, context, requests))
+            let mut are_free = requests
+                .iter()
+                .map(|request| locks.with(request.key, now, |lock| lock.is_uncontended(context)));
+            if !are_free.all(|is_free| is_free) {
+                return CommandReply::AllAcquired(None);
+            }
+            let acquired = requests
+                .iter()
+                .map(|request| locks.with(request.key, now, |lock| lock.acquire(context, request)));
+            // All tokens are the time.
+            CommandReply::AllAcquired(acquired.fold(None, |_, reply| match reply {
+                AcquireReply::Held(proof) => Some(proof),
+                _ => None,
+            }))
         }
         Command::Confirm(confirm) => {
             let is_counted = confirm.kind.is_counted();
@@ -195,24 +206,4 @@ fn run(
             CommandReply::RecordDeleted(Ok(deleted))
         }
     }
-}
-
-fn acquire_all(
-    locks: &mut MemoryLocks,
-    context: &mut CommandContext<'_>,
-    requests: &[Acquire<'_>],
-) -> Option<Proof> {
-    let now = context.now;
-    let mut are_free = (requests.iter())
-        .map(|request| locks.with(request.key, now, |lock| lock.is_uncontended(context)));
-    if !are_free.all(|is_free| is_free) {
-        return None;
-    }
-    let acquired = (requests.iter())
-        .map(|request| locks.with(request.key, now, |lock| lock.acquire(context, request)));
-    // All tokens are the time.
-    acquired.fold(None, |_, reply| match reply {
-        AcquireReply::Held(proof) => Some(proof),
-        _ => None,
-    })
 }

@@ -87,14 +87,14 @@ impl RedisStore {
                 CommandReply::AllAcquired(node.acquire_all(requests, timeout).await?)
             }
             Command::Confirm(confirm) => {
-                let confirmed = node.run(None, &confirm, timeout).await?;
+                let confirmed = node.run(&confirm, timeout).await?;
                 node.check_schedule.remove(confirm.owner);
                 CommandReply::Confirmed(confirmed)
             }
             Command::Renew(batch) if node.is_polling() => {
                 CommandReply::Renewed(Box::pin(polling::renew(node, batch, timeout)).await?)
             }
-            Command::Renew(batch) => CommandReply::Renewed(node.run(None, batch, timeout).await?),
+            Command::Renew(batch) => CommandReply::Renewed(node.run(batch, timeout).await?),
             Command::Downgrade(downgrade) => {
                 CommandReply::Downgraded(node.downgrade(&downgrade, timeout).await?)
             }
@@ -106,17 +106,15 @@ impl RedisStore {
                 CommandReply::QueueChecked(checked)
             }
             Command::CheckQueue(checks) => {
-                CommandReply::QueueChecked(node.run(None, checks, timeout).await?)
+                CommandReply::QueueChecked(node.run(checks, timeout).await?)
             }
             Command::Inspect(inspect) => {
                 CommandReply::Inspected(Box::new(node.inspect(None, inspect, timeout).await?))
             }
             Command::List(list) => CommandReply::Listed(node.list(&list, timeout).await?),
-            Command::Revoke(revoke) => {
-                CommandReply::Revoked(node.run(None, &revoke, timeout).await?)
-            }
+            Command::Revoke(revoke) => CommandReply::Revoked(node.run(&revoke, timeout).await?),
             Command::DeleteRecord(delete) => {
-                CommandReply::RecordDeleted(node.run(None, &delete, timeout).await?)
+                CommandReply::RecordDeleted(node.run(&delete, timeout).await?)
             }
         })
     }
@@ -139,26 +137,27 @@ impl LockStore for RedisStore {
         command: Command<'a>,
         timeout: Duration,
     ) -> Option<BoxFuture<'a, Result<CommandReply, StoreError>>> {
-        let node = &self.node;
-        match command {
-            Command::Acquire(request) if request.durability.is_none() => {
-                let chosen = node.choose_runtime_connection()?;
-                Some(Box::pin(async move {
-                    let reply = node.acquire_on(&chosen, &request, timeout).await;
-                    let reply = reply.map_err(|error| error.at(node.address()))?;
-                    Ok(CommandReply::Acquired(reply))
-                }))
-            }
-            Command::Release(release) => {
-                let chosen = node.choose_runtime_connection()?;
-                Some(Box::pin(async move {
-                    let reply = node.release_on(&chosen, &release, timeout).await;
-                    let reply = reply.map_err(|error| error.at(node.address()))?;
-                    Ok(CommandReply::Released(reply))
-                }))
-            }
-            _ => None,
-        }
+        let is_served = match &command {
+            Command::Acquire(acquire) => acquire.durability.is_none(),
+            Command::Release(_) => true,
+            _ => false,
+        };
+        let node = &*self.node;
+        let chosen = is_served.then(|| node.choose_runtime_connection())??;
+        Some(Box::pin(async move {
+            let reply = match command {
+                Command::Acquire(acquire) => {
+                    let acquired = node.acquire_on(&chosen, &acquire, timeout).await;
+                    acquired.map(CommandReply::Acquired)
+                }
+                Command::Release(release) => {
+                    let released = node.release_on(&chosen, &release, timeout).await;
+                    released.map(CommandReply::Released)
+                }
+                _ => return self.call(command, timeout).await,
+            };
+            reply.map_err(|error| error.at(node.address()))
+        }))
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {

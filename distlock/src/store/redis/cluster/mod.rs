@@ -180,16 +180,15 @@ impl ClusterStore {
         requests: &[Acquire<'_>],
         timeout: Duration,
     ) -> Result<Option<Proof>, StoreError> {
-        let Some(key) = requests.first().map(|request| request.key) else {
+        let mut slots = requests.iter().map(|request| slot(request.key));
+        let first = slots.next();
+        let Some(request) = requests
+            .first()
+            .filter(|_| slots.all(|slot| Some(slot) == first))
+        else {
             return Ok(None);
         };
-        if requests
-            .iter()
-            .any(|request| slot(request.key) != slot(key))
-        {
-            return Ok(None);
-        }
-        let route = Route::new(&self.nodes, key, timeout);
+        let route = Route::new(&self.nodes, request.key, timeout);
         let acquired = route.run(|attempt| async move {
             attempt.node.acquire_all(requests, attempt.timeout).await
         });
@@ -221,8 +220,8 @@ impl ClusterStore {
         timeout: Duration,
     ) -> Result<ReleaseReply, StoreError> {
         let route = self.hand_off_route(release.key, timeout);
-        let released =
-            route.run(|attempt| async move { attempt.node.release(release, attempt.timeout).await });
+        let released = route
+            .run(|attempt| async move { attempt.node.release(release, attempt.timeout).await });
         let mut reply = released.await?;
         // The attempt may have had less time than the acquires.
         reply.repeat_after = reply.repeat_after.map(|delay| delay.max(2 * timeout));
@@ -245,7 +244,7 @@ impl ClusterStore {
             let preceding = node_topology::subscribe_command(&attempt.node, &session, slot);
             attempt
                 .node
-                .run(preceding, from_ref(check), attempt.timeout)
+                .run_after(preceding, from_ref(check), attempt.timeout)
                 .await
         });
         checked.await

@@ -12,7 +12,6 @@ use crate::store::BoxFuture;
 use crate::store::command::Confirm;
 use crate::store::redis::node::Node;
 use crate::store::redis::node::chosen_connection::ChosenConnection;
-use crate::store::redis::wire::commands::AcquireAll;
 
 /// Upper limit of the queue checks that remove the dead waiters of another kind, each up to 100.
 const MAX_KIND_CHECKS: usize = 100;
@@ -38,7 +37,7 @@ impl Node {
                 if self.shared.client.clock.now() >= give_up_at {
                     return Err(StoreError::timed_out(timeout));
                 }
-                let mut replies = self.run(None, from_ref(&check), timeout).await?;
+                let mut replies = self.run(from_ref(&check), timeout).await?;
                 match replies.pop() {
                     Some(CheckQueueReply::Checked {
                         kind: Some(existing),
@@ -54,7 +53,7 @@ impl Node {
                         break;
                     }
                 }
-                match self.run_on(chosen, request, timeout).await? {
+                match self.send(chosen, request, timeout).await? {
                     AcquireReply::KeyConflict(repeated) => detail = repeated,
                     reply => return Ok(reply),
                 }
@@ -92,7 +91,7 @@ impl Node {
         if chosen.session.client.is_polling() {
             return Ok(None);
         }
-        self.run_on(&chosen, &AcquireAll(requests), timeout).await
+        self.send(&chosen, requests, timeout).await
     }
 
     /// If the request requires acknowledgments, confirms a granted lock on an ack connection and
@@ -115,7 +114,7 @@ impl Node {
             durability: request.durability,
             once: request.once,
         };
-        match self.run(None, &confirm, timeout).await {
+        match self.run(&confirm, timeout).await {
             Ok(Confirmation::Held(proof)) => Ok(AcquireReply::Held(proof)),
             // The owner asks again, and releases what it has.
             Ok(Confirmation::NotHeld | Confirmation::AlreadyRan(_)) => Err(StoreError::new(

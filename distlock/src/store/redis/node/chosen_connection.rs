@@ -5,7 +5,7 @@ use std::sync::Arc;
 use redis::Cmd;
 
 use crate::store::redis::conn::session::Session;
-use crate::store::redis::node::runtime_connection::RuntimeConnection;
+use crate::store::redis::node::runtime_connections::RuntimeConnection;
 
 /// The connection on which a script is sent.
 #[derive(Debug)]

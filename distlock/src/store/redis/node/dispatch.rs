@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use redis::{Cmd, RedisResult, Value};
 
-use crate::config::options::Durability;
 use crate::error::Outage;
-use crate::protocol::messages::OwnerNumber;
 use crate::protocol::store_error::{Code, StoreError};
 use crate::store::BoxFuture;
 use crate::store::redis::conn::reconnecting_connection::{
@@ -15,7 +13,7 @@ use crate::store::redis::conn::reconnecting_connection::{
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
 use crate::store::redis::node::chosen_connection::ChosenConnection;
-use crate::store::redis::node::runtime_connection::RuntimeConnection;
+use crate::store::redis::node::runtime_connections::RuntimeConnection;
 use crate::store::redis::transport::Connection;
 use crate::store::redis::wire::call::{Dated, ScriptCall, ScriptContext};
 use crate::store::redis::wire::errors;
@@ -23,28 +21,34 @@ use crate::store::redis::wire::reply::TimedReply;
 use crate::store::redis::wire::scripts::{self, EncodeCommand, ScriptRef};
 
 impl Node {
-    /// Runs a script over its connection. `preceding` is sent in the same write.
+    /// Runs a script over the connection for its purpose.
     pub(crate) async fn run<S: ScriptCall + ?Sized>(
+        &self,
+        script: &S,
+        timeout: Duration,
+    ) -> Result<S::Reply, StoreError> {
+        self.run_after(None, script, timeout).await
+    }
+
+    /// The same, after a command in the same write.
+    pub(crate) async fn run_after<S: ScriptCall + ?Sized>(
         &self,
         preceding: Option<Cmd>,
         script: &S,
         timeout: Duration,
     ) -> Result<S::Reply, StoreError> {
-        let durability = script.durability();
-        if !durability.is_none() {
-            return self
-                .run_with_acks(preceding, script, durability, timeout)
-                .await;
+        if !script.durability().is_none() {
+            return self.run_with_acks(preceding, script, timeout).await;
         }
         let chosen = ChosenConnection {
             preceding,
             ..ChosenConnection::new(self.connection_for::<S>().session()?)
         };
-        self.run_on(&chosen, script, timeout).await
+        self.send(&chosen, script, timeout).await
     }
 
-    /// Runs a script on a connection, and records the server time in its reply.
-    pub(crate) async fn run_on<S: ScriptCall + ?Sized>(
+    /// Sends a script over a connection, and reads its reply.
+    pub(crate) async fn send<S: ScriptCall + ?Sized>(
         &self,
         chosen: &ChosenConnection,
         script: &S,
@@ -58,55 +62,27 @@ impl Node {
             run_id: session.run_id.as_deref().unwrap_or_default(),
             ..shared.script_context(renewing.as_ref().unwrap_or(&session.client))
         };
-        let command = |by| {
+        let encode = |script_ref| {
             let apply_by = if script.is_acquire() {
                 (shared.server_time).apply_by(shared.client.clock.now(), timeout)
             } else {
                 0
             };
-            script.encode(
-                &ScriptContext {
-                    apply_by,
-                    ..context
-                },
-                by,
-            )
+            let context = ScriptContext {
+                apply_by,
+                ..context
+            };
+            script.encode(&context, script_ref)
         };
-        let result = match (&chosen.runtime_connection, script.owner()) {
-            (Some(runtime_connection), Some(owner)) => {
-                self.call_on_runtime_connection(runtime_connection, owner, timeout, &command)
-                    .await
-            }
-            _ => {
-                let connection = self.connection_for::<S>();
-                let preceding = chosen.preceding.as_slice();
-                self.call(connection, session, preceding, timeout, &command)
+        let called = match &chosen.runtime_connection {
+            Some(connection) => self.call_here(connection, timeout, &encode).await,
+            None => {
+                let (connection, preceding) = (self.connection_for::<S>(), &chosen.preceding);
+                self.call(connection, session, preceding.as_slice(), timeout, &encode)
                     .await
             }
         };
-        let id = shared.id();
-        let context = shared.script_context(&id);
-        let conflict_reply = match &result {
-            Err(error) if error.code == Code::KeyConflict => {
-                script.conflict_reply(&context, &error.detail)
-            }
-            _ => None,
-        };
-        let raw = match (result, conflict_reply) {
-            (Ok(result), _) => result,
-            (Err(_), Some(conflict_reply)) => return Ok(conflict_reply),
-            (Err(error), None) => return Err(error),
-        };
-        let sent_at = raw.sent_at;
-        let Dated { at, reply, event } = script.decode(&context, raw)?;
-        if let Some(at) = at {
-            shared.server_time.update(sent_at, at);
-        }
-        if let Some(event) = event {
-            (shared.client.events)(event);
-        }
-        self.handle_failures::<S>(session, &reply);
-        Ok(reply)
+        self.read(script, &context, session, called)
     }
 
     /// Runs a script with a write that counts only once its requirement is met.
@@ -114,7 +90,6 @@ impl Node {
         &'a self,
         preceding: Option<Cmd>,
         script: &'a S,
-        durability: Durability,
         timeout: Duration,
     ) -> BoxFuture<'a, Result<S::Reply, StoreError>> {
         Box::pin(async move {
@@ -122,15 +97,41 @@ impl Node {
             // connection.
             let id = self.shared.id();
             let context = self.shared.script_context(&id);
-            let command = |script_ref| script.encode(&context, script_ref);
-            let acks = self.acks.for_durability(durability)?;
-            let (session, response) = acks.write(preceding, &command, timeout).await?;
-            let raw =
-                response.inspect_err(|error| self.end_sessions_if_demoted(&session, error))?;
-            let reply = script.decode(&context, raw)?.reply;
-            self.handle_failures::<S>(&session, &reply);
-            Ok(reply)
+            let encode = |script_ref| script.encode(&context, script_ref);
+            let acks = self.acks.for_durability(script.durability())?;
+            let (session, called) = acks.write(preceding, &encode, timeout).await?;
+            let called = called.inspect_err(|error| self.end_sessions_if_demoted(&session, error));
+            self.read(script, &context, &session, called)
         })
+    }
+
+    /// Reads the reply to a script, and uses what it reports besides.
+    fn read<S: ScriptCall + ?Sized>(
+        &self,
+        script: &S,
+        context: &ScriptContext<'_>,
+        session: &Session,
+        called: Result<TimedReply, StoreError>,
+    ) -> Result<S::Reply, StoreError> {
+        let raw = match called {
+            Err(error) if error.code == Code::KeyConflict => {
+                let reply = script.conflict_reply(context, &error.detail);
+                return reply.ok_or(error);
+            }
+            called => called?,
+        };
+        let sent_at = raw.sent_at;
+        let Dated { at, reply, event } = script.decode(context, raw)?;
+        if let Some(at) = at {
+            self.shared.server_time.update(sent_at, at);
+        }
+        if let Some(event) = event {
+            (self.shared.client.events)(event);
+        }
+        for error in S::failures(&reply) {
+            self.end_sessions_if_demoted(session, error);
+        }
+        Ok(reply)
     }
 
     fn connection_for<S: ScriptCall + ?Sized>(&self) -> &ReconnectingConnection {
@@ -141,37 +142,20 @@ impl Node {
         }
     }
 
-    fn handle_failures<S: ScriptCall + ?Sized>(&self, session: &Session, reply: &S::Reply) {
-        for error in S::failures(reply) {
-            self.end_sessions_if_demoted(session, error);
-        }
-    }
-
-    /// Runs a script on a runtime connection, without a timer of the caller's runtime. Boxed like
-    /// `call`, so that it is compiled once instead of with every script.
-    fn call_on_runtime_connection<'a>(
+    /// Runs a script on a runtime connection, for as long as it takes. Boxed like `call`, so that it
+    /// is compiled once instead of with every script.
+    fn call_here<'a>(
         &'a self,
-        runtime_connection: &'a RuntimeConnection,
-        owner: OwnerNumber,
+        connection: &'a RuntimeConnection,
         timeout: Duration,
-        command: &'a EncodeCommand<'a>,
+        encode: &'a EncodeCommand<'a>,
     ) -> BoxFuture<'a, Result<TimedReply, StoreError>> {
         Box::pin(async move {
-            let session = &runtime_connection.session;
-            let activity_before = session.connection.activity();
-            let started_at = self.shared.client.clock.now();
-            let reply = self.by_hash_or_source(session, &[], command);
-            let result = runtime_connection
-                .wait_for_reply(owner, started_at, timeout, reply)
-                .await;
-            if result.is_none() {
-                // The I/O thread checks whether the server is alive.
-                self.commands.check_liveness(timeout);
-                if session.connection.activity() == activity_before {
-                    self.runtime_connections.retire(runtime_connection.number);
-                }
-            }
-            self.handle_failure(session, timeout, result)
+            let mut command = connection.start(&*self.shared.client.clock);
+            let session = &connection.session;
+            let reply = self.by_hash_or_source(session, &[], encode).await;
+            command.mark_answered();
+            self.handle_failure(session, timeout, Some(reply))
         })
     }
 
@@ -232,7 +216,7 @@ impl Node {
             let mut script_ref = ScriptRef::Hash;
             loop {
                 let sent_at = self.shared.client.clock.now();
-                let reply = send(&*session.connection, preceding, command(script_ref)).await;
+                let reply = write(&*session.connection, preceding, command(script_ref)).await;
                 match (script_ref, reply) {
                     (ScriptRef::Hash, Err(error)) if scripts::is_noscript(&error) => {
                         script_ref = ScriptRef::Source;
@@ -255,9 +239,9 @@ impl Node {
     }
 }
 
-/// Sends a command after others in one write. The replies of the others are ignored, except for
+/// Writes a command after others, at once. The replies of the others are ignored, except for
 /// errors that are not redirects.
-fn send<'a>(
+fn write<'a>(
     connection: &'a dyn Connection,
     preceding: &'a [Cmd],
     command: Cmd,

@@ -22,12 +22,12 @@ impl Node {
         inspect: Inspect<'_>,
         timeout: Duration,
     ) -> Result<Inspection, StoreError> {
-        let mutex = self.run(preceding.clone(), &inspect, timeout).await?;
+        let mutex = self.run_after(preceding.clone(), &inspect, timeout).await?;
         if mutex.key_conflict.is_none() {
             return Ok(mutex);
         }
         let counted = InspectCounted(inspect);
-        let counted = self.run(preceding, &counted, timeout).await?;
+        let counted = self.run_after(preceding, &counted, timeout).await?;
         Ok(if counted.key_conflict.is_none() {
             counted
         } else {

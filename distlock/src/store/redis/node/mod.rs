@@ -12,7 +12,6 @@ pub(crate) mod fan_out;
 pub(crate) mod listing;
 pub(crate) mod polling;
 pub(crate) mod release;
-pub(crate) mod runtime_connection;
 pub(crate) mod runtime_connections;
 
 use std::sync::Arc;
@@ -86,8 +85,8 @@ impl Node {
             acks,
             closed: watch::Sender::new(false),
         });
-        let monitor = node.runtime_connections.clone().monitor();
-        transport.spawn(node.while_open(Box::pin(monitor)));
+        let close_idle = node.runtime_connections.clone().close_idle();
+        transport.spawn(node.while_open(Box::pin(close_idle)));
         node
     }
 
@@ -117,11 +116,16 @@ impl Node {
         request: &Acquire<'_>,
         timeout: Duration,
     ) -> Result<AcquireReply, StoreError> {
-        let mut reply = self.run_on(chosen, request, timeout).await;
+        let mut reply = self.send(chosen, request, timeout).await;
         if let Ok(AcquireReply::KeyConflict(detail)) = reply {
-            reply = self
-                .resolve_conflict(chosen, request, detail, timeout)
-                .await;
+            reply = match &chosen.runtime_connection {
+                // The I/O thread acquires again, because that takes several commands and timers.
+                Some(_) => Ok(AcquireReply::Unfinished),
+                None => {
+                    self.resolve_conflict(chosen, request, detail, timeout)
+                        .await
+                }
+            };
         }
         let reply = reply.inspect_err(|error| {
             // Reports a server that replies but refuses.

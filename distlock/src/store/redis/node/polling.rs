@@ -84,7 +84,7 @@ pub(crate) async fn check_queues(
     checks: &[CheckQueue],
     timeout: Duration,
 ) -> Result<Vec<CheckQueueReply>, StoreError> {
-    let check = |check| node.run(None, from_ref(check), timeout).boxed();
+    let check = |check| node.run(from_ref(check), timeout).boxed();
     fan_out::check_queues(checks, check).await
 }
 
@@ -94,6 +94,6 @@ pub(crate) async fn renew(
     batch: &[Renewal],
     timeout: Duration,
 ) -> Result<RenewReply, StoreError> {
-    let renew = |renewal| node.run(None, from_ref(renewal), timeout).boxed();
+    let renew = |renewal| node.run(from_ref(renewal), timeout).boxed();
     fan_out::renew(&*node.shared.client.clock, batch, renew).await
 }

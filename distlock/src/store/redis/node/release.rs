@@ -45,7 +45,7 @@ impl Node {
     ) -> Result<Option<Proof>, StoreError> {
         let give_up_at = self.shared.client.clock.now() + timeout;
         loop {
-            let done = self.run(None, downgrade, timeout).await?;
+            let done = self.run(downgrade, timeout).await?;
             if !done.has_more || self.shared.client.clock.now() >= give_up_at {
                 return Ok(done.proof);
             }
@@ -62,7 +62,7 @@ impl Node {
         let give_up_at = self.shared.client.clock.now() + timeout;
         let mut effect = ReleaseEffect::default();
         loop {
-            let removed = match self.run_on(chosen, release, timeout).await {
+            let removed = match self.send(chosen, release, timeout).await {
                 // The slot has moved. The rest is left to the next client that checks the queue.
                 Err(error) if effect.was_held && errors::is_redirect(&error) => return Ok(effect),
                 removed => removed?,

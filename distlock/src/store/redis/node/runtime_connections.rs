@@ -1,20 +1,18 @@
-//! The runtime connections of one client: which runtimes have one, and when it opens and closes.
+//! Runtime connections: connections on the callers' runtimes, which save the hop to the I/O thread.
+//! They carry commands, and know nothing about them: the driver stops waiting for late replies.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
+use crate::store::BoxFuture;
 use crate::store::redis::conn::handshake::Dialer;
 use crate::store::redis::conn::session::Session;
-use crate::store::redis::node::runtime_connection::{
-    ConnectionState, MonitorWaker, RuntimeConnection,
-};
-use crate::store::BoxFuture;
-use crate::util::clock::BootInstant;
+use crate::util::clock::{BootInstant, Clock};
 use crate::util::mutex::lock;
 
 /// Number of known runtimes at which those without a connection are forgotten.
@@ -27,12 +25,11 @@ const CONNECT_BACKOFF: Duration = Duration::from_secs(10);
 /// Idle time after which a runtime connection is closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Interval of the checks for late commands, and how long they continue after the last use.
-const CHECK_INTERVAL: Duration = Duration::from_millis(25);
-const CHECK_LINGER: Duration = Duration::from_secs(1);
+/// Upper limit of commands in flight on one runtime connection; others use the I/O thread.
+const MAX_IN_FLIGHT: usize = 1_024;
 
-/// Minimum interval between closing connections whose runtime is blocked, for example by a body.
-const MIN_CLOSE_INTERVAL: Duration = Duration::from_secs(1);
+/// Time without a reply after which a connection gets no more commands.
+const MAX_REPLY_DELAY: Duration = Duration::from_millis(100);
 
 /// The runtime connections of one client.
 pub(crate) struct RuntimeConnections {
@@ -40,15 +37,13 @@ pub(crate) struct RuntimeConnections {
     max: usize,
     dialer: Dialer,
     runtimes: Mutex<Runtimes>,
-    waker: Arc<MonitorWaker>,
+    /// Wakes the task that closes idle connections.
+    opened: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Runtimes {
     by_runtime: HashMap<Id, RuntimeState>,
-    /// Connections that accept no more commands, while callers may still wait for replies.
-    retired: Vec<Arc<RuntimeConnection>>,
-    opened: u64,
     is_closed: bool,
 }
 
@@ -66,12 +61,108 @@ enum RuntimeState {
     BackOff(BootInstant),
 }
 
+/// A connection on a caller's runtime.
+#[derive(Debug)]
+pub(crate) struct RuntimeConnection {
+    pub(crate) session: Session,
+    /// Generation of the command connection that receives the pushes for its acquires.
+    command_generation: u64,
+    in_flight: AtomicUsize,
+    /// When the last command that has a reply was sent, or the first of those without one.
+    replied_until: AtomicU64,
+    /// Set once a command had no reply, and nothing else arrived meanwhile.
+    is_silent: AtomicBool,
+}
+
+impl RuntimeConnection {
+    fn new(session: Session, command_generation: u64, now: BootInstant) -> Self {
+        RuntimeConnection {
+            session,
+            command_generation,
+            in_flight: AtomicUsize::new(0),
+            replied_until: AtomicU64::new(now.0),
+            is_silent: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns true if the session is up and belongs to this generation of the command connection.
+    fn serves(&self, command_generation: u64) -> bool {
+        self.command_generation == command_generation
+            && !self.session.end.is_set()
+            && !self.is_silent.load(Ordering::Relaxed)
+    }
+
+    fn replied_until(&self) -> BootInstant {
+        BootInstant(self.replied_until.load(Ordering::Relaxed))
+    }
+
+    /// Returns true if fewer than `MAX_IN_FLIGHT` are in flight, and replies are on time.
+    fn has_capacity(&self, now: BootInstant) -> bool {
+        match self.in_flight.load(Ordering::Relaxed) {
+            0 => true,
+            in_flight => {
+                in_flight < MAX_IN_FLIGHT && now < self.replied_until() + MAX_REPLY_DELAY
+            }
+        }
+    }
+
+    /// Returns true if it has not been used for `IDLE_TIMEOUT`.
+    fn is_idle(&self, now: BootInstant) -> bool {
+        self.in_flight.load(Ordering::Relaxed) == 0 && now >= self.replied_until() + IDLE_TIMEOUT
+    }
+
+    /// Counts a command that is about to be sent, until the result is dropped.
+    pub(crate) fn start<'a>(&'a self, clock: &'a dyn Clock) -> CommandInFlight<'a> {
+        let sent_at = clock.now();
+        if self.in_flight.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.replied_until.store(sent_at.0, Ordering::Relaxed);
+        }
+        CommandInFlight {
+            connection: self,
+            clock,
+            sent_at,
+            activity_before: self.session.connection.activity(),
+            is_answered: false,
+        }
+    }
+}
+
+/// A command in flight on a runtime connection.
+pub(crate) struct CommandInFlight<'a> {
+    connection: &'a RuntimeConnection,
+    clock: &'a dyn Clock,
+    sent_at: BootInstant,
+    activity_before: u64,
+    is_answered: bool,
+}
+
+impl CommandInFlight<'_> {
+    pub(crate) fn mark_answered(&mut self) {
+        self.is_answered = true;
+        let replied_until = &self.connection.replied_until;
+        replied_until.fetch_max(self.sent_at.0, Ordering::Relaxed);
+    }
+}
+
+impl Drop for CommandInFlight<'_> {
+    fn drop(&mut self) {
+        let connection = self.connection;
+        connection.in_flight.fetch_sub(1, Ordering::Relaxed);
+        if !self.is_answered
+            && self.clock.now() >= self.sent_at + MAX_REPLY_DELAY
+            && connection.session.connection.activity() == self.activity_before
+        {
+            connection.is_silent.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
 impl RuntimeState {
     /// Returns true if there is a connection, or one is being opened.
-    fn is_alive(&self) -> bool {
+    fn is_alive(&self, now: BootInstant) -> bool {
         match self {
             RuntimeState::Open(connection) => !connection.session.end.is_set(),
-            RuntimeState::Opening { .. } => true,
+            RuntimeState::Opening { give_up_at, .. } => now < *give_up_at,
             RuntimeState::Counting(_) | RuntimeState::BackOff(_) => false,
         }
     }
@@ -83,7 +174,7 @@ impl RuntimeConnections {
             max,
             dialer,
             runtimes: Mutex::default(),
-            waker: Arc::default(),
+            opened: Notify::new(),
         })
     }
 
@@ -106,13 +197,9 @@ impl RuntimeConnections {
         }
         let now = self.dialer.shared.client.clock.now();
         let mut runtimes = lock(&self.runtimes);
-        let Runtimes {
-            by_runtime,
-            retired,
-            ..
-        } = &mut *runtimes;
+        let by_runtime = &mut runtimes.by_runtime;
         if by_runtime.len() >= PRUNE_THRESHOLD && !by_runtime.contains_key(&runtime.id()) {
-            by_runtime.retain(|_, state| state.is_alive());
+            by_runtime.retain(|_, state| state.is_alive(now));
         }
         let state = by_runtime
             .entry(runtime.id())
@@ -121,11 +208,12 @@ impl RuntimeConnections {
             RuntimeState::Open(connection) if connection.serves(command_session.generation) => {
                 return Some(connection.clone()).filter(|connection| connection.has_capacity(now));
             }
-            RuntimeState::Open(connection) => {
-                retired.push(connection.clone());
-                *state = RuntimeState::Counting(1);
+            RuntimeState::Open(_) => *state = RuntimeState::Counting(1),
+            RuntimeState::Opening { give_up_at, .. } if now < *give_up_at => return None,
+            RuntimeState::Opening { .. } => {
+                *state = RuntimeState::BackOff(now + CONNECT_BACKOFF);
+                return None;
             }
-            RuntimeState::Opening { .. } => return None,
             RuntimeState::BackOff(retry_at) if now < *retry_at => return None,
             RuntimeState::BackOff(_) => *state = RuntimeState::Counting(1),
             RuntimeState::Counting(calls) => *calls = calls.saturating_add(1),
@@ -136,7 +224,6 @@ impl RuntimeConnections {
         // Outside the mutex, because a runtime that is being dropped drops the future at once.
         if let Some(opening) = opening.flatten() {
             self.dialer.transport.spawn(opening);
-            self.waker.wake();
         }
         None
     }
@@ -152,13 +239,11 @@ impl RuntimeConnections {
         let open = runtimes
             .by_runtime
             .values()
-            .filter(|state| state.is_alive());
+            .filter(|state| state.is_alive(now));
         let has_spare = self.dialer.transport.has_spare();
         if runtimes.is_closed || !has_spare || open.count() >= self.max {
             return None;
         }
-        runtimes.opened += 1;
-        let number = runtimes.opened;
         let (cancel, cancelled) = oneshot::channel::<()>();
         let give_up_at = now + CONNECT_TIMEOUT;
         runtimes.by_runtime.insert(
@@ -183,163 +268,38 @@ impl RuntimeConnections {
             };
             if let Ok(session) = session {
                 let now = connections.dialer.shared.client.clock.now();
-                let waker = connections.waker.clone();
-                let connection =
-                    RuntimeConnection::new(session, number, command_session.generation, waker, now);
+                let connection = RuntimeConnection::new(session, command_session.generation, now);
                 opening.set_state(RuntimeState::Open(Arc::new(connection)));
+                connections.opened.notify_one();
             }
         }))
     }
 
-    /// Returns the open connection with this number.
-    pub(crate) fn find(&self, number: u64) -> Option<Arc<RuntimeConnection>> {
-        let runtimes = lock(&self.runtimes);
-        runtimes.by_runtime.values().find_map(|state| match state {
-            RuntimeState::Open(connection) if connection.number == number => {
-                Some(connection.clone())
-            }
-            _ => None,
-        })
-    }
-
-    /// Retires the open connection with this number, so that no more commands are sent on it.
-    pub(crate) fn retire(&self, number: u64) {
-        self.remove(|state| {
-            matches!(state, RuntimeState::Open(connection) if connection.number == number)
-        });
-    }
-
-    fn remove(&self, predicate: impl Fn(&RuntimeState) -> bool) {
-        let mut runtimes = lock(&self.runtimes);
-        let Runtimes {
-            by_runtime,
-            retired,
-            ..
-        } = &mut *runtimes;
-        for (_, state) in by_runtime.extract_if(|_, state| predicate(state)) {
-            if let RuntimeState::Open(connection) = state {
-                retired.push(connection);
-            }
-        }
-    }
-
-    /// Drops the retired connections that match `predicate`.
-    fn drop_retired(&self, predicate: impl Fn(&RuntimeConnection) -> bool) {
-        let mut runtimes = lock(&self.runtimes);
-        let dropped: Vec<_> = (runtimes
-            .retired
-            .extract_if(.., |connection| predicate(connection)))
-        .collect();
-        drop(runtimes);
-        // Outside the mutex, because this may be the last reference to a connection.
-        drop(dropped);
-    }
-
     pub(crate) fn close(&self) {
-        lock(&self.runtimes).is_closed = true;
-        self.remove(|_| true);
-        self.all()
-            .iter()
-            .for_each(|connection| connection.abandon());
-        self.drop_retired(|_| true);
-    }
-
-    /// Monitors the connections on the I/O thread.
-    pub(crate) async fn monitor(self: Arc<Self>) {
-        let clock = self.dialer.shared.client.clock.clone();
-        let mut may_close_at = BootInstant(0);
-        let mut in_use_at = clock.now();
-        loop {
-            let now = clock.now();
-            if now >= in_use_at + CHECK_LINGER {
-                self.sleep().await;
-                in_use_at = clock.now();
-                continue;
-            }
-            tokio::time::sleep(CHECK_INTERVAL).await;
-            let now = clock.now();
-            self.cancel_late_attempts(now);
-            self.remove(|state| {
-                matches!(state, RuntimeState::Open(connection) if connection.session.end.is_set())
-            });
-            self.drop_retired(|connection| {
-                matches!(connection.check(now), ConnectionState::Idle(_))
-            });
-            for connection in self.all() {
-                match connection.check(now) {
-                    ConnectionState::Idle(since) => in_use_at = in_use_at.max(since),
-                    ConnectionState::InUse => in_use_at = now,
-                    ConnectionState::Stalled => {
-                        in_use_at = now;
-                        let is_open = self.find(connection.number).is_some();
-                        if is_open && now < may_close_at {
-                            continue;
-                        }
-                        if is_open {
-                            may_close_at = now + MIN_CLOSE_INTERVAL;
-                            self.retire(connection.number);
-                        }
-                        connection.take_stalled(now);
-                    }
-                }
-            }
-            if self.is_opening() {
-                in_use_at = now;
-            }
-        }
-    }
-
-    fn is_opening(&self) -> bool {
-        let runtimes = lock(&self.runtimes);
-        let mut all = runtimes.by_runtime.values();
-        all.any(|state| matches!(state, RuntimeState::Opening { .. }))
-    }
-
-    /// Gives up attempts to open a connection that take too long.
-    fn cancel_late_attempts(&self, now: BootInstant) {
         let mut runtimes = lock(&self.runtimes);
-        for state in runtimes.by_runtime.values_mut() {
-            if matches!(state, RuntimeState::Opening { give_up_at, .. } if now >= *give_up_at) {
-                *state = RuntimeState::BackOff(now + CONNECT_BACKOFF);
-            }
-        }
+        runtimes.is_closed = true;
+        let closed = std::mem::take(&mut runtimes.by_runtime);
+        drop(runtimes);
+        // Outside the mutex, because these may be the last references to connections.
+        drop(closed);
     }
 
-    /// Sleeps until a connection is used, and closes idle ones meanwhile.
-    async fn sleep(&self) {
-        self.waker.is_asleep.store(true, Ordering::Release);
-        let clock = &self.dialer.shared.client.clock;
+    /// Closes idle connections, and those whose runtime has ended.
+    pub(crate) async fn close_idle(self: Arc<Self>) {
         loop {
-            let now = clock.now();
-            self.drop_retired(|connection| {
-                matches!(connection.check(now), ConnectionState::Idle(_))
-            });
-            let mut close_at: Option<BootInstant> = None;
-            for connection in self.all() {
-                match connection.check(now) {
-                    ConnectionState::Idle(since) if now >= since + IDLE_TIMEOUT => {
-                        self.retire(connection.number)
-                    }
-                    ConnectionState::Idle(since) => {
-                        let idle_at = since + IDLE_TIMEOUT;
-                        close_at = Some(close_at.map_or(idle_at, |at| at.min(idle_at)));
-                    }
-                    // A command was sent just now.
-                    ConnectionState::InUse | ConnectionState::Stalled => return,
-                }
-            }
-            if self.is_opening() {
-                return;
-            }
-            let used = self.waker.used.notified();
-            match close_at {
-                None => return used.await,
-                Some(close_at) => {
-                    let remaining = close_at.since(now);
-                    if tokio::time::timeout(remaining, used).await.is_ok() {
-                        return;
-                    }
-                }
+            self.opened.notified().await;
+            while !self.all().is_empty() {
+                tokio::time::sleep(IDLE_TIMEOUT / 4).await;
+                let now = self.dialer.shared.client.clock.now();
+                let is_over = |state: &RuntimeState| {
+                    matches!(state, RuntimeState::Open(connection)
+                        if connection.session.end.is_set() || connection.is_idle(now))
+                };
+                let mut runtimes = lock(&self.runtimes);
+                let over = runtimes.by_runtime.extract_if(|_, state| is_over(state));
+                let over: Vec<_> = over.collect();
+                drop(runtimes);
+                drop(over);
             }
         }
     }
@@ -353,8 +313,8 @@ impl RuntimeConnections {
                 RuntimeState::Open(connection) => Some(connection.clone()),
                 _ => None,
             });
-        let mut open: Vec<_> = open.chain(runtimes.retired.iter().cloned()).collect();
-        open.sort_unstable_by_key(|connection| connection.number);
+        let mut open: Vec<_> = open.collect();
+        open.sort_unstable_by_key(|connection| connection.session.generation);
         open
     }
 }

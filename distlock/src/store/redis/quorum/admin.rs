@@ -26,7 +26,7 @@ impl Quorum {
         let quorum_size = nodes.quorum_size;
         let servers = join_all(nodes.all.iter().map(|node| {
             let inspecting = async move {
-                let inspection = node.run(None, inspect, timeout).await;
+                let inspection = node.run(inspect, timeout).await;
                 let address = node.address().to_owned();
                 ServerInspection {
                     address,
@@ -166,7 +166,7 @@ impl Quorum {
     ) -> Result<RevokeReply, StoreError> {
         let (nodes, quorum_size) = (self.nodes.all.len(), self.nodes.quorum_size);
         let (revoked, last) = self
-            .run_on_each(|node| node.run(None, revoke, timeout).boxed())
+            .run_on_each(|node| node.run(revoke, timeout).boxed())
             .await;
         let tokens = revoked.iter().filter_map(|revoked| match revoked {
             RevokeReply::Revoked(new_token) => Some(*new_token),

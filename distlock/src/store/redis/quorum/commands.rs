@@ -71,7 +71,7 @@ impl NodeCommand<'_> {
         }
         let before = *traces;
         (traces.may_be_stored, traces.was_unanswered) = (true, true);
-        let reply = node.run(None, self, timeout).await;
+        let reply = node.run(self, timeout).await;
         match (self.action, &reply) {
             (_, Err(error)) if error.unsent => *traces = before,
             (_, Err(error)) if error.is_unanswered() => {}

@@ -259,10 +259,11 @@ impl LockStore for Arc<Quorum> {
         let quorum = self;
         Box::pin(async move {
             Ok(match command {
-                Command::AcquireAll(_) => CommandReply::AllAcquired(None),
                 Command::Acquire(acquire) => {
                     CommandReply::Acquired(quorum.acquire(acquire, timeout).await?)
                 }
+                // A quorum has no step for several keys.
+                Command::AcquireAll(_) => CommandReply::AllAcquired(None),
                 Command::Confirm(Confirm { owner, .. }) => {
                     CommandReply::Confirmed(quorum.confirm(owner, timeout).await?.into())
                 }

@@ -78,7 +78,7 @@ impl Quorum {
                         newest,
                         config: &quorum.config,
                     };
-                    let results = node.run(None, &renew, timeout).await;
+                    let results = node.run(&renew, timeout).await;
                     let results = results.unwrap_or_else(|error| {
                         vec![NodeRenewal::Error(error.at(node.address())); holds.len()]
                     });

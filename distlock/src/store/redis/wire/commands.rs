@@ -122,11 +122,8 @@ impl ScriptCall for Acquire<'_> {
     }
 }
 
-/// Acquires several locks of one server, if all are free. The reply is `None` if they are not.
-#[derive(Debug)]
-pub(crate) struct AcquireAll<'a>(pub(crate) &'a [Acquire<'a>]);
-
-impl ScriptCall for AcquireAll<'_> {
+/// Several locks of one server.
+impl ScriptCall for [Acquire<'_>] {
     type Reply = Option<Proof>;
 
     fn is_acquire(&self) -> bool {
@@ -135,19 +132,19 @@ impl ScriptCall for AcquireAll<'_> {
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let mut cmd = context.script(ScriptId::AcquireAll, script_ref);
-        cmd.arg(3 * self.0.len());
-        for request in self.0 {
+        cmd.arg(3 * self.len());
+        for request in self {
             let kinds = [KeyKind::Lock, KeyKind::Queue, KeyKind::Fence];
             context.names.append(&mut cmd, request.key, &kinds);
         }
-        let ttl = self.0.iter().map(|request| request.timing.ttl());
+        let ttl = self.iter().map(|request| request.timing.ttl());
         // All requests have the same options.
-        let metadata = self.0.first().and_then(|request| request.metadata);
+        let metadata = self.first().and_then(|request| request.metadata);
         cmd.arg(millis(ttl.max().unwrap_or_default()))
             .arg(context.apply_by())
             .arg(millis(context.settings.fence_ttl))
             .arg(&*context.holder_name(metadata));
-        for request in self.0 {
+        for request in self {
             cmd.arg(context.owner(request.owner));
         }
         cmd
