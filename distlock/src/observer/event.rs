@@ -151,8 +151,8 @@ pub enum Event {
         /// How the hold ended.
         outcome: HoldOutcome,
     },
-    /// A lock was lost. If it is [`Gone`](LossReason::Gone), another holder may have run at the same
-    /// time, unless a fenced resource rejected one of them.
+    /// A lock was lost. If it is [`Gone`](LossReason::Gone), another holder may have run at the
+    /// same time, unless a fenced resource rejected one of them.
     #[non_exhaustive]
     Lost {
         /// The name of the lock.

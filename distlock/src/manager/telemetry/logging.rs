@@ -191,16 +191,20 @@ pub(crate) fn lost(
 ) {
     match end {
         HoldEnd::Lost(reason) => lost_by(hold, reason, current_holder, newer_token),
-        HoldEnd::MaxHold => tracing::warn!(
-            target: TARGET,
-            lock = label(hold),
-            key = Visible(hold.key()).to_string(),
-            store = address(hold),
-            reason = HoldOutcome::MaxHoldExceeded.as_str(),
-            fencing_token = public_token(hold),
-            detail = format!("held for its max_hold of {:?}", hold.options().max_hold.unwrap_or_default()),
-            "lock ended before its holder finished: the work may be half done; shorten the work or raise `max_hold`"
-        ),
+        HoldEnd::MaxHold => {
+            let max_hold = hold.options().max_hold.unwrap_or_default();
+            let detail = format!("held for its max_hold of {max_hold:?}");
+            tracing::warn!(
+                target: TARGET,
+                lock = label(hold),
+                key = Visible(hold.key()).to_string(),
+                store = address(hold),
+                reason = HoldOutcome::MaxHoldExceeded.as_str(),
+                fencing_token = public_token(hold),
+                detail,
+                "lock ended before its holder finished: the work may be half done; shorten the work or raise `max_hold`"
+            );
+        }
         HoldEnd::Released | HoldEnd::Unclaimed => {}
     }
 }

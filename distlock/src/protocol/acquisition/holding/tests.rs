@@ -161,8 +161,8 @@ fn a_renewal_that_succeeds_clears_the_failure_before_it() {
     }
 }
 
-/// A hold ends with its `max_hold`, or before, if nothing has renewed it. That stays the reason if a
-/// shutdown or a pause lets this be noticed late.
+/// A hold ends with its `max_hold`, or before, if nothing has renewed it. That stays the reason if
+/// a shutdown or a pause lets this be noticed late.
 #[test]
 fn a_hold_ends_at_its_limit() {
     type Notice = fn(&mut Acquisition, BootInstant);
