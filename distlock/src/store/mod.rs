@@ -17,9 +17,7 @@ use crate::error::{LockKind, Outage};
 use crate::key::LockKey;
 use crate::observer::event::{Connection, Event};
 use crate::protocol::kind::Kind;
-use crate::protocol::messages::{
-    Acquire, Grant, OwnerNumber, RevocationNotice,
-};
+use crate::protocol::messages::{Acquire, Grant, OwnerNumber, RevocationNotice};
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply, StoreCommand};
 

@@ -148,8 +148,7 @@ impl TestStore {
             }
             InjectedLoss::Gone | InjectedLoss::GoneSilently => {
                 // As with a `DEL`, the next waiter has the lock from now on.
-                let deleted =
-                    run(&self.memory, entry.release_command(), timeout).await;
+                let deleted = run(&self.memory, entry.release_command(), timeout).await;
                 if deleted.is_ok() && loss == InjectedLoss::Gone {
                     let answer = Err(RenewalFailure::Gone);
                     core.update(entry, |acquisition, now| {

@@ -80,7 +80,9 @@ pub(crate) async fn acquire_all(
         return Err(error);
     }
     let claim = |attempt: &AcquireAttempt| {
-        let outcome = core.registry.update(&attempt.entry, Acquisition::poll_outcome);
+        let outcome = core
+            .registry
+            .update(&attempt.entry, Acquisition::poll_outcome);
         outcome == Some(Outcome::Held)
     };
     if !attempts.iter().all(claim) {

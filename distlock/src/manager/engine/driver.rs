@@ -15,10 +15,10 @@ use crate::manager::engine::releases::ReleasePermit;
 use crate::manager::engine::renew;
 use crate::manager::engine::report;
 use crate::manager::engine::sync_future::SyncFuture;
-use crate::protocol::acquisition::Acquisition;
-use crate::protocol::outcome::Action;
 use crate::observer::event::Operation;
+use crate::protocol::acquisition::Acquisition;
 use crate::protocol::messages::{Acquire, AcquireReply};
+use crate::protocol::outcome::Action;
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply, Confirm, Downgrade, Release};
 use crate::store::read;
@@ -165,10 +165,7 @@ impl Sending {
 
     /// Returns the reply, or `None` once the acquisition does not await it any longer. The command
     /// is then not continued, because a release may have been sent.
-    async fn reply(
-        &self,
-        call: impl Future<Output = StoreReply>,
-    ) -> Option<StoreReply> {
+    async fn reply(&self, call: impl Future<Output = StoreReply>) -> Option<StoreReply> {
         let Sending { core, entry, .. } = self;
         let started = core.command_start();
         let given_up = wait_until(&entry.changed, || {
@@ -239,10 +236,17 @@ pub(crate) async fn send_all(
     sending: Vec<Sending>,
     replied: oneshot::Sender<Result<(), StoreError>>,
 ) {
-    let commands: Vec<_> = (sending.iter()).filter_map(Sending::acquire_command).collect();
+    let commands: Vec<_> = (sending.iter())
+        .filter_map(Sending::acquire_command)
+        .collect();
     let Some(first) = sending.first() else { return };
-    let call = core.store.call(Command::AcquireAll(&commands), first.timeout());
-    let reply = first.reply(call).await.map(|reply| reply.and_then(read::<&[Acquire<'_>]>));
+    let call = core
+        .store
+        .call(Command::AcquireAll(&commands), first.timeout());
+    let reply = first
+        .reply(call)
+        .await
+        .map(|reply| reply.and_then(read::<&[Acquire<'_>]>));
     drop(commands);
     let result = match &reply {
         Some(Err(error)) => Err(error.clone()),

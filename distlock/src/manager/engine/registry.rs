@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::fencing::FencingToken;
-use crate::protocol::acquisition::AcquisitionState::{self, Ended};
 use crate::protocol::acquisition::Acquisition;
+use crate::protocol::acquisition::AcquisitionState::{self, Ended};
 use crate::protocol::messages::{Acquire, OwnerNumber};
 use crate::protocol::outcome::{Action, Report};
 use crate::protocol::request::Request;
@@ -83,6 +83,8 @@ struct Indexed {
     due: Option<BootInstant>,
     retry: Option<BootInstant>,
     release: Option<BootInstant>,
+    /// Set once it has ended, and another acquisition may have its owner id.
+    is_removed: bool,
 }
 
 /// An acquisition, shared by its call or holder and the tasks that work for it.
@@ -264,11 +266,7 @@ impl Registry {
 
     /// Runs `change` on an acquisition, updates the index, and wakes every task that waits for
     /// something of it. Every change of an acquisition uses this function or `drive`.
-    pub(crate) fn update<T>(
-        &self,
-        entry: &Entry,
-        change: impl FnOnce(&mut Acquisition) -> T,
-    ) -> T {
+    pub(crate) fn update<T>(&self, entry: &Entry, change: impl FnOnce(&mut Acquisition) -> T) -> T {
         self.apply(entry, Indexed::is_outdated, change)
     }
 
@@ -372,7 +370,6 @@ impl Registry {
         lock(&self.index).entries.is_empty()
     }
 
-
     /// Returns the acquisitions that need attention now, in the order of their calls.
     pub(crate) fn due(&self, now: BootInstant) -> Vec<Arc<Entry>> {
         lock(&self.index).up_to(now, |index| &index.due, usize::MAX)
@@ -428,7 +425,9 @@ impl Indexed {
             (Some(due), Some(indexed)) => due < indexed,
             (due, indexed) => due.is_some() || indexed.is_some(),
         };
-        is_due_earlier || now.repeat != self.retry.or(self.release) || now.state == Ended
+        is_due_earlier
+            || now.repeat != self.retry.or(self.release)
+            || now.state == Ended && !self.is_removed
     }
 }
 
@@ -441,6 +440,7 @@ impl Index {
             due: to.due,
             retry: to.repeat.filter(|_| !is_release),
             release: to.repeat.filter(|_| is_release),
+            is_removed: to.state == Ended,
         };
         let moved = [
             (&mut self.due, indexed.due, wanted.due),
@@ -460,11 +460,11 @@ impl Index {
                 earliest = Some(earliest.map_or(after, |earliest| earliest.min(after)));
             }
         }
-        *indexed = wanted;
-        if to.state == Ended {
+        if wanted.is_removed && !indexed.is_removed {
             // Its caller has another reference.
             self.entries.remove(&owner);
         }
+        *indexed = wanted;
         earliest.is_some_and(|due| self.wakes_at.is_none_or(|wakes_at| due < wakes_at))
     }
 

@@ -65,9 +65,7 @@ impl AwaitedRelease {
         let Some(sending) = sending else { return };
         sending.send_here().await;
         wait_until(&entry.changed, || {
-            entry
-                .peek(Acquisition::was_release_attempted)
-                .then_some(())
+            entry.peek(Acquisition::was_release_attempted).then_some(())
         })
         .await;
     }

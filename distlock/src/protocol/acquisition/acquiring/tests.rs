@@ -136,7 +136,10 @@ fn a_late_reply_is_not_awaited() {
     let late = acquisition.poll_timeout().expect("a deadline");
     assert!(late >= at(2_000) && late < at(2_100), "{late:?}");
     acquisition.handle_time(late);
-    assert_eq!((acquisition.awaited(), acquisition.poll_outcome()), (None, None));
+    assert_eq!(
+        (acquisition.awaited(), acquisition.poll_outcome()),
+        (None, None)
+    );
     let again = acquisition.poll_repeat().expect("a repetition");
     assert!(matches!(
         acquisition.poll_action(true, again),

@@ -41,7 +41,11 @@ fn a_grant_is_confirmed_at_once_for_a_waiting_holder() {
     assert_eq!(acquisition.poll_timeout(), Some(at(2_011)));
     assert_confirms(&mut acquisition, at(2_011));
     acquisition.confirm_now(at(2_012));
-    assert_eq!(acquisition.poll_action(true, at(2_012)), None, "it is in flight");
+    assert_eq!(
+        acquisition.poll_action(true, at(2_012)),
+        None,
+        "it is in flight"
+    );
     acquisition.handle_confirmation(Ok(Some(proof(2_011, 7)).into()), at(2_013));
     assert!(acquisition.is_confirmed());
     let renewal = acquisition.poll_timeout();
@@ -251,11 +255,16 @@ fn a_downgrade_ends_the_write_hold_before_its_command_is_sent() {
     let mut acquisition = downgrading();
     let write = acquisition.hold_info().unwrap().clone();
     assert!(!write.safe_deadline.check_valid(at(2_000)));
-    let Some(Action::Downgrade { token, timeout }) = acquisition.poll_action(true, at(2_000)) else {
+    let Some(Action::Downgrade { token, timeout }) = acquisition.poll_action(true, at(2_000))
+    else {
         panic!("a command is due");
     };
     assert_eq!(token.get(), 7);
-    assert_eq!(acquisition.poll_action(true, at(2_001)), None, "it is in flight");
+    assert_eq!(
+        acquisition.poll_action(true, at(2_001)),
+        None,
+        "it is in flight"
+    );
     // Renewals and confirmations of the write hold are ignored.
     acquisition.handle_renewal(Err(RenewalFailure::Gone), token, at(1_500), at(2_001));
     acquisition.handle_confirmation(Ok(None.into()), at(2_001));
@@ -318,7 +327,10 @@ fn a_new_connection_makes_a_renewal_due() {
     let mut acquisition = replied(held(7));
     acquisition.poll_outcome();
     acquisition.renew_now(at(1_500));
-    assert_eq!(acquisition.poll_action(true, at(1_500)), Some(Action::Renew));
+    assert_eq!(
+        acquisition.poll_action(true, at(1_500)),
+        Some(Action::Renew)
+    );
     // Sent with the token that the hold had before a downgrade (K12).
     let token = FencingToken::new;
     acquisition.handle_renewal(Err(RenewalFailure::Gone), token(6), at(1_500), at(1_600));

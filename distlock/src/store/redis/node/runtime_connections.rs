@@ -100,9 +100,7 @@ impl RuntimeConnection {
     fn has_capacity(&self, now: BootInstant) -> bool {
         match self.in_flight.load(Ordering::Relaxed) {
             0 => true,
-            in_flight => {
-                in_flight < MAX_IN_FLIGHT && now < self.replied_until() + MAX_REPLY_DELAY
-            }
+            in_flight => in_flight < MAX_IN_FLIGHT && now < self.replied_until() + MAX_REPLY_DELAY,
         }
     }
 

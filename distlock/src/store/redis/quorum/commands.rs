@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::Cmd;
 
-use crate::protocol::messages::{HolderView, OwnerNumber};
+use crate::protocol::messages::HolderView;
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::node::Node;
 use crate::store::redis::quorum::attempt::{Attempt, Token};
@@ -86,10 +86,6 @@ impl NodeCommand<'_> {
 
 impl ScriptCall for NodeCommand<'_> {
     type Reply = Result<Granted, Refusal>;
-
-    fn owner(&self) -> Option<OwnerNumber> {
-        Some(self.attempt.owner)
-    }
 
     fn is_acquire(&self) -> bool {
         true

@@ -168,9 +168,7 @@ impl Quorum {
             event @ (StoreEvent::Observer(_) | StoreEvent::Log(_) | StoreEvent::Revoked(_)) => {
                 (self.events)(event);
             }
-            StoreEvent::Granted(_)
-            | StoreEvent::Moved
-            | StoreEvent::OtherPermits { .. } => {}
+            StoreEvent::Granted(_) | StoreEvent::Moved | StoreEvent::OtherPermits { .. } => {}
         }
     }
 

@@ -24,11 +24,6 @@ pub(crate) trait ScriptCall: Sync {
     /// The call extends holds, over the connection for renewals.
     const RENEWS: bool = false;
 
-    /// Returns the owner, if the command is about one.
-    fn owner(&self) -> Option<OwnerNumber> {
-        None
-    }
-
     /// Returns true if the command must not be applied after its deadline (R2).
     fn is_acquire(&self) -> bool {
         false

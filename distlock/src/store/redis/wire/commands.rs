@@ -10,7 +10,7 @@ use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, HolderView, Inspection,
-    OwnerNumber, Proof, ReleaseReply, RenewReply, Renewal, RenewalFailure, RevokeReply,
+    Proof, ReleaseReply, RenewReply, Renewal, RenewalFailure, RevokeReply,
 };
 use crate::protocol::once::Once;
 use crate::protocol::store_error::{Code, StoreError};
@@ -29,10 +29,6 @@ use crate::store::redis::wire::scripts::{Form, ScriptId, ScriptRef};
 
 impl ScriptCall for Acquire<'_> {
     type Reply = AcquireReply;
-
-    fn owner(&self) -> Option<OwnerNumber> {
-        Some(self.owner)
-    }
 
     fn is_acquire(&self) -> bool {
         true
@@ -303,10 +299,6 @@ impl ReleaseEffect {
 
 impl ScriptCall for Release<'_> {
     type Reply = ReleaseEffect;
-
-    fn owner(&self) -> Option<OwnerNumber> {
-        Some(self.owner)
-    }
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let is_counted = self.kind.is_counted();
