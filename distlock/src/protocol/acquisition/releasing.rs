@@ -29,7 +29,8 @@ pub(super) struct Releasing {
     queue_entry_expires_at: Option<BootInstant>,
     /// Set if a failed attempt may nevertheless have been applied.
     may_be_applied: bool,
-    /// Set until the first reply if an acquire went unanswered. The release is then sent twice (R2).
+    /// Set until the first reply if an acquire went unanswered. The release is then sent twice
+    /// (R2).
     after_unanswered: bool,
     backoff: Backoff,
 }
