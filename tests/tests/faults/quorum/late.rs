@@ -2,8 +2,8 @@
 
 use distlock_tests::{RedisQuorum, eventually_async};
 
-use crate::quorum::{three, until_clean_at};
-use crate::support::{LONG, connect_patiently, hold, lock_key, ms};
+use crate::quorum::{three, until_clean, until_clean_at, until_held_at};
+use crate::support::{HELD, LONG, connect_patiently, hold, lock_key, ms};
 
 /// R2: the release overtakes the acquire, and is repeated. The lease is longer than the test waits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -14,6 +14,11 @@ async fn a_late_acquire_leaves_nothing() {
     let [first, second] = [0, 1].map(|place| quorum.server(place).port());
     let url = RedisQuorum::url_at([first, second, proxy.port()]);
     let manager = connect_patiently(url).await.unwrap();
+    // Each server then knows the scripts.
+    let guard = hold(&manager, "warm", HELD).await;
+    until_held_at(&quorum, 0..3, &guard).await;
+    guard.release().await.unwrap();
+    until_clean(&quorum).await;
     let mut monitor = late.monitor();
     let lock = lock_key("k");
     // The calls themselves, not the commands of their scripts.
