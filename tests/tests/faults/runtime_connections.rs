@@ -170,12 +170,11 @@ async fn a_grant_to_a_blocked_runtime_is_released() {
 }
 
 /// The runtime is blocked while the reply to an acquire is in flight, so no call receives the
-/// grant. The I/O thread kills the runtime connection and releases.
+/// grant. The I/O thread releases it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acquires_of_a_blocked_runtime_are_released() {
     let lease = ms(600_000);
     let mut this = Blockable::start().await;
-    let before = connections(&mut this.raw);
     this.server.stop_process();
     let acquiring = this.acquire(lease);
     // The tasks that run before the blocking one send the acquire.
@@ -187,7 +186,6 @@ async fn acquires_of_a_blocked_runtime_are_released() {
     this.server.cont_process();
     eventually_async(LONG, async || this.raw.exists(&lock_key("k"))).await;
     let guard = within(LONG, hold(&this.other, "k", lease)).await;
-    eventually_async(LONG, async || connections(&mut this.raw) < before).await;
     assert!(!acquiring.is_finished());
     drop(unblock);
     until_queued(&mut this.raw, "k", 1).await;
@@ -198,7 +196,7 @@ async fn acquires_of_a_blocked_runtime_are_released() {
     until_clean(&mut this.raw, LONG).await;
 }
 
-/// The release of a cancelled acquire is sent on the same runtime connection, which stays open.
+/// A cancelled acquire leaves its runtime connection open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancelled_acquire_keeps_the_runtime_connection() {
     let server = RedisServer::start();

@@ -16,9 +16,6 @@ use crate::util::clock::BootInstant;
 /// always rejected does not hold up others.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
 
-/// Maximum number of times that a release with a reply is sent again.
-const MAX_REPEATS: u32 = 3;
-
 #[derive(Debug)]
 pub(super) struct Releasing {
     next: Next,
@@ -41,8 +38,6 @@ pub(super) struct Releasing {
     may_be_applied: bool,
     /// How many attempts have ended.
     attempts: u32,
-    /// How many times the release was sent again after a reply.
-    repeats: u32,
     backoff: Backoff,
 }
 
@@ -85,7 +80,6 @@ impl Releasing {
             sends_again: false,
             may_be_applied: false,
             attempts: 0,
-            repeats: 0,
             backoff: BACKOFF,
         }
     }
@@ -290,13 +284,8 @@ impl Releasing {
                     return ReleaseStep::NotHeld;
                 }
                 let at_once = std::mem::take(&mut self.sends_again).then_some(Duration::ZERO);
-                match released.repeat_after.or(at_once) {
-                    Some(after) if self.repeats < MAX_REPEATS => {
-                        self.repeats += 1;
-                        ReleaseStep::RepeatAt(now + after)
-                    }
-                    _ => ReleaseStep::Done,
-                }
+                let repeat_after = released.repeat_after.or(at_once);
+                repeat_after.map_or(ReleaseStep::Done, |after| ReleaseStep::RepeatAt(now + after))
             }
             Err(error) => {
                 self.may_be_applied |= !error.unsent;

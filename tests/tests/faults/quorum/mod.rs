@@ -1,6 +1,7 @@
 //! Quorum locks while some servers are down, slow, or have lost everything.
 
 mod degraded;
+mod late;
 mod minority;
 pub(crate) mod nodes;
 mod phases;
