@@ -13,7 +13,6 @@ use tokio::runtime::Handle;
 use crate::manager::builder::Parts;
 use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
-use crate::store::redis::quorum;
 use crate::store::redis::transport::{Connection, ConnectionEventHandler, Transport};
 use crate::store::redis::wire::scripts::Scripts;
 use crate::util::clock::{BootClock, BootInstant, Clock};
@@ -293,6 +292,7 @@ mod tests {
 
     use super::*;
     use crate::protocol::rules::Rules;
+    use crate::store::redis::quorum;
 
     #[test]
     fn every_passage_is_found_in_its_file() {

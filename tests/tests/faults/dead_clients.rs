@@ -58,6 +58,42 @@ async fn a_frozen_process_with_a_hundred_waiters_costs_a_grant() {
     assert_eq!(leftovers(&mut raw), Vec::<String>::new());
 }
 
+/// The server keeps an old connection of a killed process, which therefore counts as alive.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_half_open_connection_of_a_killed_process_costs_a_grant() {
+    const KILLED: usize = 20;
+    let server = RedisServer::start();
+    let (proxy, mut raw) = (server.proxy(), server.client());
+    let lease = ms(10_000);
+    let (holder, live) = (connect(&server.url()).await, connect(&server.url()).await);
+    let guard = hold(&holder, "k", lease).await;
+    let killed = child("queue", &server.url_via(&proxy), "k", lease, KILLED);
+    until_queued(&mut raw, "k", KILLED as i64).await;
+    let owners = raw.cmd(&["ZRANGE", &queue_key("k"), "0", "0"]);
+    let (client, _) = owners.array()[0].text().unwrap().split_once(':').unwrap();
+    let channel = format!("distlock:client:{client}");
+    let mut until_subscribed = async |count| {
+        let numsub = ["PUBSUB", "NUMSUB", &*channel];
+        eventually_async(LONG, async || raw.cmd(&numsub).array()[1].int() == count).await;
+    };
+    // The process connects again, and the server does not see its old connection end.
+    proxy.hold_requests();
+    proxy.reset_clients();
+    until_subscribed(2).await;
+    killed.kill();
+    until_subscribed(1).await;
+    let waiting = acquire_later(&live, "k", lease, LONG);
+    until_queued(&mut raw, "k", KILLED as i64 + 1).await;
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    let guard = acquired(waiting).await;
+    let delay = released.elapsed();
+    let bound = grant_lease(lease) + grace(grant_lease(lease)) + ms(1_000) + SLACK;
+    assert!(delay <= bound, "delayed by {delay:?}, not {bound:?}");
+    guard.release().await.unwrap();
+    assert_eq!(leftovers(&mut raw), Vec::<String>::new());
+}
+
 /// The killed waiters had a `wait` of a minute. Another client gets a place in the queue earlier.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_process_leaves_no_queue_that_is_full_of_its_waiters() {
