@@ -88,12 +88,12 @@ pub fn deep() -> Vec<Config> {
         twice(lossy),
         twice(NONE.late_ticks(1)).renewals(),
         two(EACH),
-        scenario(&[1, 1], LONG, EACH),
+        scenario(&[1, 1], LONG, EACH.cuts(0)),
         scenario(&[2, 1], SHORT, gives_up),
         two(NONE.late_ticks(6)),
         three(NONE.cuts(1).flushes(1)),
         three(NONE.cuts(1).late_ticks(1)),
-        three(lossy),
+        three(lossy.cuts(0)),
         scenario(&[1, 1, 1], DOUBT, EACH).renewals().depth(13),
     ]
 }
