@@ -99,7 +99,11 @@ async fn drop_after_every_poll(fixture: &Fixture, obstacle: Obstacle) {
             return nothing_left(fixture).await;
         }
     }
-    panic!("each call finished in its first poll: nothing was tested");
+    let in_place = fixture.is_memory() && matches!(obstacle, Obstacle::Nothing);
+    assert!(
+        in_place,
+        "each call finished in its first poll: nothing was tested"
+    );
 }
 
 async fn nothing_left(fixture: &Fixture) {
@@ -152,7 +156,8 @@ for_each_store! {
             let lock = manager.lock(format!("k{round}"));
             came += u32::from(wants_for_some_time(&lock, ms(1)).await);
         }
-        assert!(came < 200, "none was dropped in flight");
+        // A free lock in this process is acquired in the first poll.
+        assert!(came < 200 || store.is_memory(), "none was dropped in flight");
         for round in 0..200 {
             store.until_free(&format!("k{round}"), CLEAN).await;
         }

@@ -219,6 +219,10 @@ impl Fixture {
         self.servers.quorum.is_some()
     }
 
+    pub(crate) fn is_memory(&self) -> bool {
+        !self.is_redis() && !self.is_quorum() && !self.is_cluster() && !self.is_proxied()
+    }
+
     pub(crate) fn is_redis(&self) -> bool {
         self.servers.redis.is_some()
     }

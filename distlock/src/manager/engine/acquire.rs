@@ -19,6 +19,7 @@ use crate::protocol::acquisition::{Acquisition, AcquisitionState};
 use crate::protocol::messages::HolderView;
 use crate::protocol::outcome::{Failure, Outcome, WaitReason};
 use crate::protocol::request::Request;
+use crate::util::clock::BootInstant;
 use crate::util::notify::wait_until;
 
 /// Acquires the lock, with as many acquisitions as necessary. If this future is dropped, everything
@@ -79,13 +80,9 @@ pub(crate) async fn acquire_all(
         call.finish_failed(&error);
         return Err(error);
     }
-    let claim = |attempt: &AcquireAttempt| {
-        let outcome = core
-            .registry
-            .update(&attempt.entry, Acquisition::poll_outcome);
-        outcome == Some(Outcome::Held)
-    };
-    if !attempts.iter().all(claim) {
+    let has_claimed =
+        |attempt: &AcquireAttempt| core.update(&attempt.entry, claim) == Some(Outcome::Held);
+    if !attempts.iter().all(has_claimed) {
         return Ok(None);
     }
     let held = attempts.iter_mut().map(AcquireAttempt::take_hold);
@@ -146,7 +143,7 @@ impl AcquireAttempt {
     async fn outcome(&self, call: &mut AcquireCall<'_>) -> Outcome {
         let (core, entry) = (&*self.core, &*self.entry);
         wait_until(&entry.changed, || {
-            let outcome = core.registry.update(entry, Acquisition::poll_outcome);
+            let outcome = core.update(entry, claim);
             if outcome.is_none() {
                 self.report_queued(call);
             }
@@ -174,6 +171,12 @@ impl AcquireAttempt {
         self.became_hold = true;
         Some(held)
     }
+}
+
+/// Returns the outcome, once it is known. A hold that has ended by now is not claimed.
+fn claim(acquisition: &mut Acquisition, now: BootInstant) -> Option<Outcome> {
+    acquisition.handle_time(now);
+    acquisition.poll_outcome()
 }
 
 fn failure_error(core: &Core, request: &Request, failure: Failure) -> Error {

@@ -154,8 +154,13 @@ impl Sending {
         Some(self.reply(SyncFuture::new(call)).await)
     }
 
-    /// Sends the command. Runs on the I/O thread.
+    /// Sends the command. Runs on the I/O thread, where the store keeps the timeout.
     pub(crate) async fn send(self) {
+        if self.number.is_some() {
+            self.core
+                .registry
+                .update(&self.entry, Acquisition::await_sender);
+        }
         if let Some(command) = self.entry.command(&self.action) {
             let call = self.core.store.call(command, self.timeout());
             let reply = self.reply(call).await;
@@ -240,6 +245,9 @@ pub(crate) async fn send_all(
         .filter_map(Sending::acquire_command)
         .collect();
     let Some(first) = sending.first() else { return };
+    for sending in &sending {
+        (core.registry).update(&sending.entry, Acquisition::await_sender);
+    }
     let call = core
         .store
         .call(Command::AcquireAll(&commands), first.timeout());

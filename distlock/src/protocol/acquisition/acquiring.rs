@@ -76,7 +76,10 @@ pub(super) enum Next {
     Done(Outcome),
 }
 
-/// Returns when a reply is late. The sender stops waiting first, unless its runtime does not run.
+/// Stands for the time at which a reply is late if its sender stops waiting by itself.
+pub(super) const NEVER: BootInstant = BootInstant(u64::MAX);
+
+/// Returns when a reply is late that its sender may await without end.
 pub(super) fn late_at(sent_at: BootInstant, timeout: Duration) -> BootInstant {
     sent_at + timeout + timeout / 16
 }
@@ -238,8 +241,7 @@ impl Acquiring {
             self.may_be_stored = self.previous.may_be_stored;
             self.backoff.reset();
         } else {
-            // A command of several steps may fail with a reply to its last one.
-            self.was_unanswered = true;
+            self.was_unanswered |= error.is_unanswered();
         }
         let stop = request.is_try_acquire() || !error.outage.is_transient();
         // A timeout that the end of the wait cut short says less than the reason before it.
@@ -351,6 +353,13 @@ impl Acquiring {
         let waits = matches!(self.next, Next::AwaitGrant | Next::Retry(_));
         if waits && now >= request.deadline() {
             self.fail(request);
+        }
+    }
+
+    /// Waits for the reply to the command in flight for as long as its sender does.
+    pub(super) fn await_sender(&mut self) {
+        if let Next::AwaitReply(late_at) | Next::AwaitConfirmation(late_at) = &mut self.next {
+            *late_at = NEVER;
         }
     }
 

@@ -455,6 +455,15 @@ impl Acquisition {
         }
     }
 
+    /// Leaves the timeout of the command in flight to its sender.
+    pub(crate) fn await_sender(&mut self) {
+        match &mut self.stage {
+            Stage::Acquiring(acquiring) => acquiring.await_sender(),
+            Stage::Releasing(releasing) => releasing.await_sender(),
+            _ => {}
+        }
+    }
+
     /// Handles the end of a command that was given up, or that never ran.
     pub(crate) fn handle_unanswered(&mut self, now: BootInstant) {
         let gave_up = StoreError::new(Outage::Unreachable, "its sender has ended");

@@ -192,6 +192,13 @@ impl Releasing {
         }
     }
 
+    /// Waits for the reply to the release in flight for as long as its sender does.
+    pub(super) fn await_sender(&mut self) {
+        if let Next::AwaitReply { late_at, .. } = &mut self.next {
+            *late_at = acquiring::NEVER;
+        }
+    }
+
     /// Returns true if the reply to the release in flight is late.
     pub(super) fn is_late(&self, now: BootInstant) -> bool {
         matches!(self.next, Next::AwaitReply { late_at, .. } if now >= late_at)
@@ -285,7 +292,9 @@ impl Releasing {
                 }
                 let at_once = std::mem::take(&mut self.sends_again).then_some(Duration::ZERO);
                 let repeat_after = released.repeat_after.or(at_once);
-                repeat_after.map_or(ReleaseStep::Done, |after| ReleaseStep::RepeatAt(now + after))
+                repeat_after.map_or(ReleaseStep::Done, |after| {
+                    ReleaseStep::RepeatAt(now + after)
+                })
             }
             Err(error) => {
                 self.may_be_applied |= !error.unsent;

@@ -27,8 +27,8 @@ use crate::store::redis::cluster::slot_map::Address;
 use crate::store::redis::conn::client::Client;
 use crate::store::redis::conn::health::Health;
 use crate::store::redis::node::Node;
-use crate::store::redis::node::chosen_connection::ChosenConnection;
 use crate::store::redis::node::fan_out;
+use crate::store::redis::node::via::Via;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::Host;
 use crate::store::redis::wire::call::ScriptCall;
@@ -140,35 +140,30 @@ impl ClusterStore {
     ) -> Result<Option<AcquireReply>, StoreError> {
         let (node, slot, mut timeout) = (&attempt.node, slot(request.key), attempt.timeout);
         let topology = &self.nodes.topology;
-        let command_connection = node.choose_command_connection()?;
+        let session = node.commands.session()?;
+        let via = |preceding| Via::IoThread {
+            session: session.clone(),
+            preceding,
+        };
         let deadline = topology.clock.now() + timeout;
-        let session = &command_connection.session;
-        let is_subscribed = || node_topology::is_subscribed(node, session, slot);
+        let is_subscribed = || node_topology::is_subscribed(node, &session, slot);
         if request.wait.is_zero() {
-            return node
-                .acquire_on(&command_connection, request, timeout)
-                .await
-                .map(Some);
+            let reply = node.acquire_on(&via(None), request, timeout).await;
+            return reply.map(Some);
         }
         if !is_subscribed() && !topology.has_waiters(slot) {
             let without_wait = Acquire {
                 wait: Duration::ZERO,
                 ..*request
             };
-            match node
-                .acquire_on(&command_connection, &without_wait, timeout)
-                .await?
-            {
+            match node.acquire_on(&via(None), &without_wait, timeout).await? {
                 AcquireReply::Busy(_) => timeout = deadline.since(topology.clock.now()),
                 other => return Ok(Some(other)),
             }
         }
         topology.record_wait(slot, request.wait);
-        let chosen = ChosenConnection {
-            preceding: node_topology::subscribe_command(node, session, slot),
-            ..ChosenConnection::new(command_connection.session.clone())
-        };
-        let reply = node.acquire_on(&chosen, request, timeout).await?;
+        let subscribe = node_topology::subscribe_command(node, &session, slot);
+        let reply = node.acquire_on(&via(subscribe), request, timeout).await?;
         let is_queued = matches!(reply, AcquireReply::Queued(_) | AcquireReply::Unfinished);
         let lacks_subscription = is_queued && !is_subscribed();
         Ok((!lacks_subscription).then_some(reply))

@@ -9,7 +9,14 @@ use crate::util::mutex::lock;
 
 /// An upper bound of the server's clock: the local time was read before the server time.
 #[derive(Debug, Default)]
-pub(crate) struct ServerTime(Mutex<Option<Sample>>);
+pub(crate) struct ServerTime(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    sample: Option<Sample>,
+    /// The latest result of `apply_by`.
+    latest_apply_by: u64,
+}
 
 /// A local time, and a server time (µs).
 #[derive(Clone, Copy, Debug)]
@@ -25,16 +32,9 @@ const UNKNOWN: u64 = 1 << 52;
 const MAX_SAMPLE_AGE: Duration = Duration::from_secs(1);
 
 impl ServerTime {
-    /// Returns the server's current time or a later one, unless its clock has moved. Returns `None`
-    /// if nothing is known.
-    pub(crate) fn upper_bound(&self, now: BootInstant) -> Option<u64> {
-        let Sample { local, server } = (*lock(&self.0))?;
-        Some(server.saturating_add(as_micros(now.since(local))))
-    }
-
     /// Records the server time in the reply to a command sent at `sent_at`.
     pub(crate) fn update(&self, sent_at: BootInstant, server_micros: u64) {
-        let mut newest = lock(&self.0);
+        let newest = &mut lock(&self.0).sample;
         if newest.is_none_or(|known| sent_at >= known.local) {
             *newest = Some(Sample {
                 local: sent_at,
@@ -43,23 +43,41 @@ impl ServerTime {
         }
     }
 
+    /// Returns the server's current time or a later one, unless its clock has moved. Returns `None`
+    /// if nothing is known.
+    pub(crate) fn upper_bound(&self, now: BootInstant) -> Option<u64> {
+        let Sample { local, server } = lock(&self.0).sample?;
+        Some(server.saturating_add(as_micros(now.since(local))))
+    }
+
     /// Returns the server time after which a command with this timeout is too late.
     pub(crate) fn apply_by(&self, now: BootInstant, timeout: Duration) -> u64 {
-        let server_now = self.upper_bound(now).unwrap_or(UNKNOWN);
-        server_now.saturating_add(as_micros(timeout + self.margin(now)))
+        let mut known = lock(&self.0);
+        let Some(Sample { local, server }) = known.sample else {
+            return UNKNOWN.saturating_add(as_micros(timeout));
+        };
+        let age = now.since(local);
+        // The clocks may have drifted apart since then. By more than this only after a long pause,
+        // and then the command is repeated.
+        let margin = (age / 1_000).min(timeout / 4);
+        let apply_by = server.saturating_add(as_micros(age + timeout + margin));
+        known.latest_apply_by = known.latest_apply_by.max(apply_by);
+        apply_by
     }
 
-    /// Returns the delay after which every command that was sent until now, with at most this
-    /// timeout, is too late. The upper bound may be ahead of the server's clock by the delay of one
-    /// command.
-    pub(crate) fn time_until_rejected(&self, now: BootInstant, timeout: Duration) -> Duration {
-        2 * timeout + self.margin(now)
-    }
-
-    /// Returns how far the clocks may have drifted apart since the sample was taken.
-    fn margin(&self, now: BootInstant) -> Duration {
-        let age = (*lock(&self.0)).map_or(Duration::ZERO, |sample| now.since(sample.local));
-        age / 1_000
+    /// Returns the delay after which every command that was sent with at most this timeout, until
+    /// the last reply, is too late. That is little more than the timeout if replies are on time.
+    pub(crate) fn time_until_rejected(&self, timeout: Duration) -> Duration {
+        let known = lock(&self.0);
+        let longest = 2 * timeout + timeout / 4;
+        match known.sample {
+            Some(Sample { server, .. }) => {
+                let until_rejected = known.latest_apply_by.saturating_sub(server);
+                let delay = Duration::from_micros(until_rejected) + timeout / 16;
+                delay.min(longest)
+            }
+            None => longest,
+        }
     }
 
     /// Returns a local time that is not after a grant made at `granted` server time. The grant's
@@ -69,7 +87,7 @@ impl ServerTime {
         granted: u64,
         received: BootInstant,
     ) -> Option<BootInstant> {
-        let Sample { local, server } = (*lock(&self.0))?;
+        let Sample { local, server } = lock(&self.0).sample?;
         if received.since(local) > MAX_SAMPLE_AGE {
             return None;
         }
@@ -133,9 +151,26 @@ mod tests {
 
     #[test]
     fn an_older_reply_does_not_replace_a_newer_one() {
-        let time = ServerTime::default();
+        let (time, timeout) = (ServerTime::default(), Duration::from_secs(1));
         time.update(at(1_000), 5_000_000);
         time.update(at(900), 1);
-        assert_eq!(time.upper_bound(at(1_500)), Some(5_500_000));
+        assert_eq!(time.apply_by(at(1_500), timeout), 6_500_500);
+    }
+
+    /// Also one that was sent with an older sample, which allowed for more drift.
+    #[test]
+    fn a_release_is_repeated_after_every_command_is_too_late() {
+        let (time, timeout) = (ServerTime::default(), Duration::from_secs(1));
+        let longest = timeout * 2 + timeout / 4;
+        assert_eq!(time.time_until_rejected(timeout), longest, "nothing known");
+        time.update(at(1_000), 5_000_000);
+        let apply_by = time.apply_by(at(101_000), timeout);
+        assert_eq!(apply_by, 106_100_000, "a thousandth of 100 s");
+        time.update(at(101_000), 105_000_000);
+        time.apply_by(at(101_000), timeout / 10);
+        let delay = time.time_until_rejected(timeout);
+        assert_eq!(delay, Duration::from_micros(1_100_000) + timeout / 16);
+        // An hour without a reply allows for no more drift than that.
+        assert_eq!(time.apply_by(at(3_701_000), timeout), 3_706_250_000);
     }
 }

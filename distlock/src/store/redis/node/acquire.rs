@@ -11,7 +11,7 @@ use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
 use crate::store::command::Confirm;
 use crate::store::redis::node::Node;
-use crate::store::redis::node::chosen_connection::ChosenConnection;
+use crate::store::redis::node::via::Via;
 
 /// Upper limit of the queue checks that remove the dead waiters of another kind, each up to 100.
 const MAX_KIND_CHECKS: usize = 100;
@@ -21,7 +21,7 @@ impl Node {
     /// dead holders and waiters. If that leaves nothing, the acquire is repeated.
     pub(crate) fn resolve_conflict<'a>(
         &'a self,
-        chosen: &'a ChosenConnection,
+        via: &'a Via,
         request: &'a Acquire<'a>,
         mut detail: String,
         timeout: Duration,
@@ -53,7 +53,7 @@ impl Node {
                         break;
                     }
                 }
-                match self.send(chosen, request, timeout).await? {
+                match self.send(via, request, timeout).await? {
                     AcquireReply::KeyConflict(repeated) => detail = repeated,
                     reply => return Ok(reply),
                 }
@@ -68,15 +68,15 @@ impl Node {
         request: &Acquire<'_>,
         timeout: Duration,
     ) -> Result<AcquireReply, StoreError> {
-        let chosen = self.choose_command_connection()?;
+        let via = self.via_commands()?;
         // A proxy may have several servers behind it, and shares its connections to them among its
         // clients.
-        if chosen.session.client.is_polling() && !request.durability.is_none() {
+        if via.session().client.is_polling() && !request.durability.is_none() {
             let detail = "`min_replicas` and `fsync` do not work through a proxy that reads the commands; connect to \
                 the server directly";
             return Err(StoreError::new(Outage::Unsupported, detail).mark_unsent());
         }
-        let reply = self.acquire_on(&chosen, request, timeout).await?;
+        let reply = self.acquire_on(&via, request, timeout).await?;
         self.await_acks(request, reply, timeout).await
     }
 
@@ -87,11 +87,11 @@ impl Node {
         requests: &[Acquire<'_>],
         timeout: Duration,
     ) -> Result<Option<Proof>, StoreError> {
-        let chosen = self.choose_command_connection()?;
-        if chosen.session.client.is_polling() {
+        let via = self.via_commands()?;
+        if via.session().client.is_polling() {
             return Ok(None);
         }
-        self.send(&chosen, requests, timeout).await
+        self.send(&via, requests, timeout).await
     }
 
     /// If the request requires acknowledgments, confirms a granted lock on an ack connection and

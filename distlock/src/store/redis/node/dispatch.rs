@@ -12,8 +12,8 @@ use crate::store::redis::conn::reconnecting_connection::{
 };
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
-use crate::store::redis::node::chosen_connection::ChosenConnection;
 use crate::store::redis::node::runtime_connections::RuntimeConnection;
+use crate::store::redis::node::via::Via;
 use crate::store::redis::transport::Connection;
 use crate::store::redis::wire::call::{Dated, ScriptCall, ScriptContext};
 use crate::store::redis::wire::errors;
@@ -40,21 +40,19 @@ impl Node {
         if !script.durability().is_none() {
             return self.run_with_acks(preceding, script, timeout).await;
         }
-        let chosen = ChosenConnection {
-            preceding,
-            ..ChosenConnection::new(self.connection_for::<S>().session()?)
-        };
-        self.send(&chosen, script, timeout).await
+        let session = self.connection_for::<S>().session()?;
+        let via = Via::IoThread { session, preceding };
+        self.send(&via, script, timeout).await
     }
 
     /// Sends a script over a connection, and reads its reply.
     pub(crate) async fn send<S: ScriptCall + ?Sized>(
         &self,
-        chosen: &ChosenConnection,
+        via: &Via,
         script: &S,
         timeout: Duration,
     ) -> Result<S::Reply, StoreError> {
-        let (shared, session) = (&*self.shared, &*chosen.session);
+        let (shared, session) = (&*self.shared, via.session());
         // The renewal connection does not subscribe, so the client id is that of the command
         // connection.
         let renewing = S::RENEWS.then(|| shared.id());
@@ -74,11 +72,11 @@ impl Node {
             };
             script.encode(&context, script_ref)
         };
-        let called = match &chosen.runtime_connection {
-            Some(connection) => self.call_here(connection, timeout, &encode).await,
-            None => {
-                let (connection, preceding) = (self.connection_for::<S>(), &chosen.preceding);
-                self.call(connection, session, preceding.as_slice(), timeout, &encode)
+        let called = match via {
+            Via::Caller(connection) => self.call_here(connection, timeout, &encode).await,
+            Via::IoThread { preceding, .. } => {
+                let (connection, preceding) = (self.connection_for::<S>(), preceding.as_slice());
+                self.call(connection, session, preceding, timeout, &encode)
                     .await
             }
         };

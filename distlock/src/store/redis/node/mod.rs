@@ -5,7 +5,6 @@ pub(crate) mod acks;
 pub(crate) mod acquire;
 pub(crate) mod authentication;
 pub(crate) mod check_schedule;
-pub(crate) mod chosen_connection;
 pub(crate) mod dispatch;
 pub(crate) mod failover;
 pub(crate) mod fan_out;
@@ -13,6 +12,7 @@ pub(crate) mod listing;
 pub(crate) mod polling;
 pub(crate) mod release;
 pub(crate) mod runtime_connections;
+pub(crate) mod via;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,8 +30,8 @@ use crate::store::redis::conn::reconnecting_connection::ReconnectingConnection;
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::acks::AckConnections;
 use crate::store::redis::node::check_schedule::CheckSchedule;
-use crate::store::redis::node::chosen_connection::ChosenConnection;
 use crate::store::redis::node::runtime_connections::RuntimeConnections;
+use crate::store::redis::node::via::Via;
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::wire::errors;
@@ -91,40 +91,37 @@ impl Node {
     }
 
     /// Returns the connection of the current runtime, if there is one.
-    pub(crate) fn choose_runtime_connection(&self) -> Option<ChosenConnection> {
+    pub(crate) fn via_caller(&self) -> Option<Via> {
         // Without a command connection no grant can be pushed, so nothing is acquired.
         let session = self.commands.session().ok()?;
         // Behind a proxy, every connection may reach a different server.
         if session.client.is_polling() {
             return None;
         }
-        let runtime_connection = self.runtime_connections.for_current_runtime(&session);
-        Some(ChosenConnection {
-            runtime_connection: Some(runtime_connection?),
-            ..ChosenConnection::new(session)
-        })
+        let connection = self.runtime_connections.for_current_runtime(&session);
+        connection.map(Via::Caller)
     }
 
     /// Returns the command connection.
-    pub(crate) fn choose_command_connection(&self) -> Result<ChosenConnection, StoreError> {
-        self.commands.session().map(ChosenConnection::new)
+    pub(crate) fn via_commands(&self) -> Result<Via, StoreError> {
+        Ok(Via::IoThread {
+            session: self.commands.session()?,
+            preceding: None,
+        })
     }
 
     pub(crate) async fn acquire_on(
         &self,
-        chosen: &ChosenConnection,
+        via: &Via,
         request: &Acquire<'_>,
         timeout: Duration,
     ) -> Result<AcquireReply, StoreError> {
-        let mut reply = self.send(chosen, request, timeout).await;
+        let mut reply = self.send(via, request, timeout).await;
         if let Ok(AcquireReply::KeyConflict(detail)) = reply {
-            reply = match &chosen.runtime_connection {
+            reply = match via {
                 // The I/O thread acquires again, because that takes several commands and timers.
-                Some(_) => Ok(AcquireReply::Unfinished),
-                None => {
-                    self.resolve_conflict(chosen, request, detail, timeout)
-                        .await
-                }
+                Via::Caller(_) => Ok(AcquireReply::Unfinished),
+                Via::IoThread { .. } => self.resolve_conflict(via, request, detail, timeout).await,
             };
         }
         let reply = reply.inspect_err(|error| {
@@ -133,7 +130,7 @@ impl Node {
                 self.health.report(Cause::Rejecting, error);
             }
         })?;
-        if chosen.session.client.is_polling() {
+        if via.session().client.is_polling() {
             if let AcquireReply::Queued(_) = reply {
                 (self.check_schedule).add(request.key, request.kind, request.owner);
             } else {
