@@ -1,6 +1,6 @@
 //! Checks of the repository itself: imports between the folders of the library, comments, the
-//! runbook, links to the project, and the commands and code of the documents. They read files only,
-//! so they also cover code that no test runs.
+//! runbook, links to the project, the commands and code of the documents, and the path of an
+//! uncontended call. They read files only, so they also cover code that no test runs.
 
 mod comments;
 mod documents;
@@ -10,5 +10,6 @@ mod imports;
 mod links;
 mod log_lines;
 mod migration;
+mod path;
 mod runbook;
 mod source;
