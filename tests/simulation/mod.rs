@@ -25,7 +25,7 @@
 //! | validity = lease + grace | 0 | a hold is valid for longer than the server keeps it, less the grace period |
 //! | no queue checks | 80 | a key cannot be acquired after the faults |
 //! | a dropped call leaves its entry | 682 | something is left behind |
-//! | `is_held` ignores the deadline | 5 | the watchdog loops forever, so the world never ends |
+//! | `is_held` ignores the deadline | 5 | the driver loops forever, so the world never ends |
 //! | the body is not stopped at its loss | 28 | a body continues after validity |
 //! | a renewal creates the lock anew | 0 | a lock that was gone exists again |
 //! | a release deletes another owner's lock | 0 | a lock was deleted by another owner |

@@ -247,11 +247,11 @@ impl LockGuard {
         self.held.lost().await
     }
 
-    /// Releases the lock, and waits for the store's reply for about one command timeout. That is
-    /// a tenth of the lease, clamped to between 50 ms and 1 s, and never more than a fifth of the
-    /// lease. If an acquire command for this lock got no reply, the wait is up to three command
-    /// timeouts. After that, the release continues in the background until the store replies, or
-    /// the lease has ended.
+    /// Releases the lock, and waits for the reply to the first attempt, for about one command
+    /// timeout. That is a tenth of the lease, clamped to between 50 ms and 1 s, and never more than
+    /// a fifth of the lease. After that, the release continues in the background until the store
+    /// replies, or the lease has ended. If an acquire command for this lock got no reply, the lock
+    /// is released a second time, also in the background.
     ///
     /// ```
     /// # use distlock::{BodyState, Error, LockManager};

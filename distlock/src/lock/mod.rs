@@ -287,7 +287,7 @@ impl Lock {
     /// retries for as long as its `wait`, and then fails with
     /// [`Outage::TooFewReplicas`](crate::Outage::TooFewReplicas). If renewals are not acknowledged,
     /// the hold is lost at its safe deadline. The option costs one round trip to the server and one
-    /// from there to its replicas; concurrent calls share them.
+    /// from there to its replicas. Concurrent calls with the same requirement take turns.
     ///
     /// It does not make a failover safe: a replica that has *not* acknowledged the lock may be
     /// promoted nevertheless. Set `n` to the number of replicas that can be promoted, and protect

@@ -2,8 +2,8 @@
 //!
 //! The client's side is the real Redis store over the transport of this module. A connection
 //! guarantees what a Redis connection does, and no more. It applies requests of one owner in the
-//! order of sending. After its loss, sent requests may be applied until the server notices the loss
-//! or the successor kills the connection.
+//! order of sending. After its loss, sent requests may be applied until the server notices the
+//! loss.
 //!
 //! `network` has the scheduled events, `site` a client's place on the network, and `connection` one
 //! connection with both ends. `server` is the memory store with a witness. `wire` encodes commands

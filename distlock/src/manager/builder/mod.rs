@@ -377,9 +377,9 @@ impl LockManagerBuilder {
     ///
     /// Calls on such a runtime acquire and release without a hop to the I/O thread. That hop takes
     /// most of the time of an uncontended call. A runtime gets its connection after a few calls.
-    /// The connection is closed after a minute without use, or if the runtime does not run while a
-    /// reply is pending. A manager therefore has at most `n + 2` connections to the server, one
-    /// more for each combination of `min_replicas` and `fsync` in use, and one to each sentinel.
+    /// The connection is closed after a minute without use. A manager therefore has at most `n + 2`
+    /// connections to the server, one more for each combination of `min_replicas` and `fsync` in
+    /// use, and one to each sentinel.
     ///
     /// In a cluster or over a quorum there are none: each would be a connection to each node.
     ///

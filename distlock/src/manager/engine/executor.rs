@@ -85,7 +85,7 @@ impl Executor {
         let work: Box<dyn FnOnce() + Send> = Box::new(work);
         match &self.decorator {
             // Tokio panics if the system refuses to start a thread, and the work stays queued. The
-            // panic must not end the caller, such as the watchdog.
+            // panic must not end the caller, such as the driver.
             None => drop(catch_unwind(AssertUnwindSafe(|| {
                 self.handle.spawn_blocking(work)
             }))),
@@ -94,8 +94,8 @@ impl Executor {
     }
 }
 
-/// The I/O thread. The watchdog, background releases and all connections except runtime connections
-/// run here. User code that blocks its own runtime cannot delay a renewal (R17).
+/// The I/O thread. The driver, the queue checks and all connections except runtime connections run
+/// here. User code that blocks its own runtime cannot delay a renewal (R17).
 #[derive(Debug)]
 pub(crate) struct IoThread {
     stop: Option<oneshot::Sender<()>>,

@@ -33,7 +33,7 @@
 //! # What is not modeled
 //!
 //! - Everything that [`lock`](crate::lock) shows for the mutex and that works in the same way:
-//!   connections, marks, the loss of data, `CLIENT KILL`, the age of grants in ticks.
+//!   connections, marks, the loss of data, the age of grants in ticks.
 //! - The types of the keys, on which a script of another kind of lock fails. Here, kinds are
 //!   compared.
 //! - `min_hold`, `max_waiters`, deadlines of queue entries, the limit of work of one script, and

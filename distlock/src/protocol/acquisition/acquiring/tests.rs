@@ -1,4 +1,4 @@
-//! Tests of the acquiring stage: replies, grants, failures and stalled calls.
+//! Tests of the acquiring stage: replies, grants, failures and late replies.
 
 use crate::protocol::acquisition::tests::*;
 
