@@ -41,7 +41,7 @@ pub(crate) enum Action {
     },
 }
 
-/// Something that happened to a hold or to its release, for those who watch.
+/// Something that happened to a hold or to its release, for the events and the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Report {
     /// The hold was lost, and it was in use.
