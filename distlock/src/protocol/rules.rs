@@ -76,7 +76,7 @@ rules! {
     fence_reads = "fence-not-on-read",
     /// R26: a call that stops waiting cancels its queue entry.
     cancel_queued = "entry-leaked",
-    /// R37: a hold or queue entry that its call does not claim is released.
+    /// R37: a hold that its call does not claim is released.
     release_unused = "grant-not-taken",
     /// R38: a lock with `min_replicas` or `fsync` is held only once that is acknowledged.
     acknowledged = "acks-ignored",

@@ -12,6 +12,7 @@ const HEADING: &str = "## The path of an uncontended call\n";
 /// Returns the names in a column of the page's table.
 fn column(page: &str, n: usize) -> Vec<String> {
     let (_, section) = page.split_once(HEADING).expect("the section");
+    let section = section.split("\n## ").next().unwrap_or_default();
     // The header is the first row.
     let rows = section.lines().filter(|line| line.starts_with("| "));
     let cells = rows.skip(1).filter_map(|row| row.split('|').nth(n));

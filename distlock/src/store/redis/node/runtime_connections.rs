@@ -177,8 +177,8 @@ impl RuntimeConnections {
     }
 
     /// Returns the current runtime's connection, if it belongs to `command_session` and has
-    /// capacity.
-    /// Opens one to the same server if there is none and the runtime has made enough calls.
+    /// capacity. Opens one to the same server if there is none and the runtime has made enough
+    /// calls.
     pub(crate) fn for_current_runtime(
         self: &Arc<Self>,
         command_session: &Arc<Session>,
