@@ -366,7 +366,7 @@ impl LockGuard {
         let entry = &self.held.entry;
         let end = entry.peek(|acquisition| acquisition.end().cloned())?;
         let is_lost = entry.is_completed() && matches!(end, HoldEnd::Lost(_));
-        is_lost.then(|| self.held.end_error(end))
+        is_lost.then(|| self.held.end_error(end).with_body(BodyState::Completed))
     }
 
     /// Starts the release of a guard that owns its hold. With `awaited`, the caller waits for the

@@ -1,15 +1,12 @@
 //! Waiting for a condition that another task announces.
 
-use std::pin::pin;
-
 use tokio::sync::Notify;
 
-/// Waits until `check` returns a value. Checks now and after each notification, and misses no
-/// notification between a check and the next wait.
+/// Waits until `check` returns a value. Checks now and after each notification of all waiters. It
+/// misses none, because a wait counts from the creation of its future.
 pub(crate) async fn wait_until<T>(notify: &Notify, mut check: impl FnMut() -> Option<T>) -> T {
     loop {
-        let mut notified = pin!(notify.notified());
-        notified.as_mut().enable();
+        let notified = notify.notified();
         if let Some(value) = check() {
             return value;
         }

@@ -3,7 +3,9 @@
 //! A call runs on its caller's runtime, and needs no timer there. It sends its first command itself.
 //! The driver repeats what fails, and ends the wait.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -19,8 +21,12 @@ use crate::protocol::acquisition::{Acquisition, AcquisitionState};
 use crate::protocol::messages::HolderView;
 use crate::protocol::outcome::{Failure, Outcome, WaitReason};
 use crate::protocol::request::Request;
+use crate::protocol::store_error::StoreError;
 use crate::util::clock::BootInstant;
 use crate::util::notify::wait_until;
+
+/// The least pause of a call that itself waits for its end.
+const MIN_SLEEP: Duration = Duration::from_millis(10);
 
 /// Acquires the lock, with as many acquisitions as necessary. If this future is dropped, everything
 /// that it requested is cancelled.
@@ -132,7 +138,11 @@ impl AcquireAttempt {
         };
         // A shutdown that has begun either finds the new entry, or is noticed here.
         if core.phase() != Phase::Running {
-            core.update(&attempt.entry, Acquisition::handle_shutdown);
+            core.update(&attempt.entry, |acquisition, now| {
+                let unsent = StoreError::new(Outage::Unreachable, "shut down").mark_unsent();
+                acquisition.handle_acquire_reply(Err(unsent), now);
+                acquisition.handle_shutdown(now);
+            });
             return (attempt, None);
         }
         let sending = action.map(|action| Sending::new(core, &attempt.entry, action, number));
@@ -142,14 +152,29 @@ impl AcquireAttempt {
     /// Waits until the outcome is known.
     async fn outcome(&self, call: &mut AcquireCall<'_>) -> Outcome {
         let (core, entry) = (&*self.core, &*self.entry);
-        wait_until(&entry.changed, || {
+        let claim_or_report = || {
             let outcome = core.update(entry, claim);
             if outcome.is_none() {
                 self.report_queued(call);
             }
             outcome
-        })
-        .await
+        };
+        let waiting = wait_until(&entry.changed, claim_or_report);
+        if !core.executor.inline {
+            return waiting.await;
+        }
+        // The driver's runtime may have ended before this one.
+        let mut waiting = pin!(waiting);
+        loop {
+            let remaining = entry.request.deadline().since(core.clock.now());
+            tokio::select! {
+                biased;
+                outcome = &mut waiting => return outcome,
+                () = core.executor.sleep(remaining.max(MIN_SLEEP)) => {
+                    core.update(entry, Acquisition::handle_time);
+                }
+            }
+        }
     }
 
     /// Reports the call as queued, once.

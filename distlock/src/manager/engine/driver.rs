@@ -3,9 +3,13 @@
 //! A call sends its first command itself, and a holder its awaited release. What is late, dropped
 //! or repeated is sent here.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Poll, ready};
 use std::time::Duration;
+
+use futures_util::future::FutureExt;
 
 use tokio::sync::oneshot;
 
@@ -23,7 +27,6 @@ use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply, Confirm, Downgrade, Release};
 use crate::store::read;
 use crate::util::clock::BootInstant;
-use crate::util::notify::wait_until;
 
 type StoreReply = Result<CommandReply, StoreError>;
 
@@ -36,7 +39,7 @@ pub(crate) async fn run(core: Arc<Core>) {
             actions.extend(Sending::next(&core, &entry, false));
             report::publish(&core, &entry);
         }
-        let is_usable = core.store.unavailable().is_none();
+        let is_usable = core.store.ready().now_or_never().is_some();
         if is_usable {
             for entry in core.registry.due_retries(now) {
                 actions.extend(Sending::next(&core, &entry, true));
@@ -148,6 +151,18 @@ impl Sending {
         }
     }
 
+    /// Tells the acquisition that this future ends with a reply or a timeout by itself.
+    fn keep_timeout(&self) {
+        if self.number.is_none() {
+            return;
+        }
+        self.core.registry.update(&self.entry, |acquisition| {
+            if acquisition.awaited() == self.number {
+                acquisition.await_sender();
+            }
+        });
+    }
+
     async fn call_here(&self) -> Option<Option<StoreReply>> {
         let command = self.entry.command(&self.action)?;
         let call = self.core.store.call_here(command, self.timeout())?;
@@ -156,11 +171,7 @@ impl Sending {
 
     /// Sends the command. Runs on the I/O thread, where the store keeps the timeout.
     pub(crate) async fn send(self) {
-        if self.number.is_some() {
-            self.core
-                .registry
-                .update(&self.entry, Acquisition::await_sender);
-        }
+        self.keep_timeout();
         if let Some(command) = self.entry.command(&self.action) {
             let call = self.core.store.call(command, self.timeout());
             let reply = self.reply(call).await;
@@ -173,21 +184,34 @@ impl Sending {
     async fn reply(&self, call: impl Future<Output = StoreReply>) -> Option<StoreReply> {
         let Sending { core, entry, .. } = self;
         let started = core.command_start();
-        let given_up = wait_until(&entry.changed, || {
-            let is_awaited = self.number.is_none() || self.is_awaited();
-            (!is_awaited).then_some(())
+        let mut call = pin!(call);
+        let mut changed = pin!(entry.changed.notified());
+        let reply = poll_fn(|context| {
+            loop {
+                if self.is_given_up() {
+                    return Poll::Ready(None);
+                }
+                if let Poll::Ready(reply) = call.as_mut().poll(context) {
+                    return Poll::Ready(Some(reply));
+                }
+                ready!(changed.as_mut().poll(context));
+                changed.set(entry.changed.notified());
+            }
         });
-        let reply = tokio::select! {
-            biased;
-            () = given_up => return None,
-            reply = call => reply,
-        };
-        core.publish_command(operation(&self.action), started, &reply);
-        Some(reply)
+        let reply = reply.await;
+        let late = || Err::<(), _>(StoreError::timed_out(self.timeout()));
+        match (&reply, started) {
+            (Some(reply), _) => core.publish_command(operation(&self.action), started, reply),
+            (None, Some(at)) if core.clock.now() >= at + self.timeout() => {
+                core.publish_command(operation(&self.action), started, &late());
+            }
+            (None, _) => {}
+        }
+        reply
     }
 
-    fn is_awaited(&self) -> bool {
-        self.number.is_some() && self.entry.peek(Acquisition::awaited) == self.number
+    fn is_given_up(&self) -> bool {
+        self.number.is_some() && self.entry.peek(Acquisition::awaited) != self.number
     }
 
     fn acquire_command(&self) -> Option<Acquire<'_>> {
@@ -245,9 +269,7 @@ pub(crate) async fn send_all(
         .filter_map(Sending::acquire_command)
         .collect();
     let Some(first) = sending.first() else { return };
-    for sending in &sending {
-        (core.registry).update(&sending.entry, Acquisition::await_sender);
-    }
+    sending.iter().for_each(Sending::keep_timeout);
     let call = core
         .store
         .call(Command::AcquireAll(&commands), first.timeout());

@@ -1,7 +1,7 @@
 //! All acquisitions of a manager, each until it has ended, and the notifications of their changes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,7 +9,9 @@ use tokio::sync::Notify;
 
 use crate::fencing::FencingToken;
 use crate::protocol::acquisition::Acquisition;
-use crate::protocol::acquisition::AcquisitionState::{self, Ended};
+use crate::protocol::acquisition::AcquisitionState::{
+    self, Acquiring, Ended, Held, Queued, Releasing,
+};
 use crate::protocol::messages::{Acquire, OwnerNumber};
 use crate::protocol::outcome::{Action, Report};
 use crate::protocol::request::Request;
@@ -51,26 +53,18 @@ struct Index {
     last_sequence: u64,
 }
 
-/// The part of an acquisition that the registry indexes, and for which tasks wait.
-struct Snapshot {
+/// That for which tasks wait: a state, the reply to a command, a confirmation or a downgrade.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Progress {
     state: AcquisitionState,
-    due: Option<BootInstant>,
-    repeat: Option<BootInstant>,
     awaited: Option<u32>,
     is_confirmed: bool,
 }
 
-impl Snapshot {
-    /// Returns that for which calls wait: their state, the reply to a command, and a downgrade.
-    fn progress(&self) -> (AcquisitionState, Option<u32>, bool) {
-        (self.state, self.awaited, self.is_confirmed)
-    }
-
+impl Progress {
     fn of(acquisition: &Acquisition) -> Self {
-        Snapshot {
+        Progress {
             state: acquisition.state(),
-            due: acquisition.poll_timeout(),
-            repeat: acquisition.poll_repeat(),
             awaited: acquisition.awaited(),
             is_confirmed: acquisition.is_confirmed(),
         }
@@ -78,7 +72,7 @@ impl Snapshot {
 }
 
 /// The times by which an acquisition is in the index.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Indexed {
     due: Option<BootInstant>,
     retry: Option<BootInstant>,
@@ -87,12 +81,34 @@ struct Indexed {
     is_removed: bool,
 }
 
+impl Indexed {
+    fn of(acquisition: &Acquisition, state: AcquisitionState) -> Self {
+        let (repeat, is_release) = (acquisition.poll_repeat(), state == Releasing);
+        Indexed {
+            due: acquisition.poll_timeout(),
+            retry: repeat.filter(|_| !is_release),
+            release: repeat.filter(|_| is_release),
+            is_removed: state == Ended,
+        }
+    }
+
+    /// Returns true if the index has to change to `wanted`. An acquisition that is due later than
+    /// it was stays where it is until then, because most have ended before.
+    fn is_outdated(&self, wanted: &Indexed) -> bool {
+        let is_due_later = self.due.is_some_and(|indexed| wanted.due > Some(indexed));
+        let due = if is_due_later { self.due } else { wanted.due };
+        *self != Indexed { due, ..*wanted }
+    }
+}
+
 /// An acquisition, shared by its call or holder and the tasks that work for it.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) owner: OwnerNumber,
     pub(crate) request: Arc<Request>,
     state: Mutex<(Acquisition, Indexed)>,
+    /// The acquisition's [`AcquisitionState`], readable without its mutex.
+    last_state: AtomicU8,
     /// The order of the calls: the first call acquires first, even after a reconnect.
     sequence: u64,
     /// Wakes the call, and the tasks that wait for a reply.
@@ -185,6 +201,19 @@ impl Entry {
         read(&lock(&self.state).0)
     }
 
+    /// Wakes every task that waits for this change.
+    fn notify(&self, before: Progress, after: Progress) {
+        self.changed.notify_waiters();
+        if before.is_confirmed != after.is_confirmed {
+            self.confirmed.notify_waiters();
+        }
+        // A downgrade ends the write hold, which was confirmed.
+        let was_downgraded = before.is_confirmed && !after.is_confirmed;
+        if before.state == Held && (after.state != Held || was_downgraded) {
+            self.ended.notify_waiters();
+        }
+    }
+
     /// Returns, once, what has happened to the hold or its release.
     pub(crate) fn poll_report(&self) -> Option<Report> {
         lock(&self.state).0.poll_report()
@@ -233,17 +262,21 @@ impl Drop for RunningBody<'_> {
 }
 
 impl Registry {
-    /// Adds an acquisition.
+    /// Adds an acquisition. Does nothing if there is one with its owner id, which is random.
     pub(crate) fn register(&self, owner: OwnerNumber, acquisition: Acquisition) -> Arc<Entry> {
-        let snapshot = Snapshot::of(&acquisition);
-        let mut indexed = Indexed::default();
+        let state = acquisition.state();
         let mut index = lock(&self.index);
+        let is_new = !index.entries.contains_key(&owner);
+        let mut indexed = Indexed::default();
+        let must_wake =
+            is_new && index.change(owner, &mut indexed, Indexed::of(&acquisition, state));
+        indexed.is_removed = !is_new;
         index.last_sequence += 1;
-        let must_wake = index.change(owner, &mut indexed, &snapshot);
         let entry = Arc::new(Entry {
             owner,
             request: acquisition.request().clone(),
             state: Mutex::new((acquisition, indexed)),
+            last_state: AtomicU8::new(state as u8),
             sequence: index.last_sequence,
             changed: Notify::new(),
             ended: Notify::new(),
@@ -253,11 +286,12 @@ impl Registry {
             is_end_published: AtomicBool::new(false),
             is_completed: AtomicBool::new(false),
         });
-        index.entries.insert(owner, entry.clone());
-        drop(index);
-        if snapshot.state == AcquisitionState::Releasing {
-            self.releasing.fetch_add(1, Ordering::AcqRel);
+        if is_new {
+            index.entries.insert(owner, entry.clone());
+            self.releasing
+                .fetch_add(usize::from(state == Releasing), Ordering::AcqRel);
         }
+        drop(index);
         if must_wake {
             self.driver_notify.notify_one();
         }
@@ -272,30 +306,30 @@ impl Registry {
 
     /// Does the same for an acquisition that is due by the index.
     pub(crate) fn drive<T>(&self, entry: &Entry, change: impl FnOnce(&mut Acquisition) -> T) -> T {
-        self.apply(entry, |_, _| true, change)
+        self.apply(entry, |indexed, wanted| indexed != wanted, change)
     }
 
     fn apply<T>(
         &self,
         entry: &Entry,
-        must_index: impl FnOnce(&Indexed, &Snapshot) -> bool,
+        must_index: impl FnOnce(&Indexed, &Indexed) -> bool,
         change: impl FnOnce(&mut Acquisition) -> T,
     ) -> T {
-        use AcquisitionState::{Held, Queued, Releasing};
         let mut state = lock(&entry.state);
         let (acquisition, indexed) = &mut *state;
-        let before = Snapshot::of(acquisition);
+        let before = Progress::of(acquisition);
         let result = change(acquisition);
-        let after = Snapshot::of(acquisition);
-        if must_index(indexed, &after) {
-            // The acquisition stays locked, so no other thread indexes an older state.
-            let must_wake = lock(&self.index).change(entry.owner, indexed, &after);
-            if must_wake {
-                self.driver_notify.notify_one();
-            }
+        let after = Progress::of(acquisition);
+        let wanted = Indexed::of(acquisition, after.state);
+        // The acquisition stays locked, so no other thread indexes an older state.
+        if !indexed.is_removed
+            && must_index(indexed, &wanted)
+            && lock(&self.index).change(entry.owner, indexed, wanted)
+        {
+            self.driver_notify.notify_one();
         }
-        drop(state);
         if before.state != after.state {
+            entry.last_state.store(after.state as u8, Ordering::Release);
             if after.state == Releasing {
                 self.releasing.fetch_add(1, Ordering::AcqRel);
             } else if before.state == Releasing
@@ -303,18 +337,13 @@ impl Registry {
             {
                 self.released.notify_waiters();
             }
+        }
+        drop(state);
+        if before != after {
+            entry.notify(before, after);
             if after.state == Queued {
                 self.queue_check_notify.notify_one();
             }
-            if before.state == Held {
-                entry.ended.notify_waiters();
-            }
-        }
-        if !before.is_confirmed && after.is_confirmed {
-            entry.confirmed.notify_waiters();
-        }
-        if before.progress() != after.progress() {
-            entry.changed.notify_waiters();
         }
         result
     }
@@ -326,28 +355,30 @@ impl Registry {
 
     /// Returns all acquisitions, in the order of their calls.
     pub(crate) fn all(&self) -> Vec<Arc<Entry>> {
-        let mut all: Vec<_> = lock(&self.index).entries.values().cloned().collect();
-        all.sort_unstable_by_key(|entry| entry.sequence);
-        all
+        self.all_in(|_| true)
     }
 
-    /// Returns those in one of these states.
-    fn all_in(&self, states: &[AcquisitionState]) -> Vec<Arc<Entry>> {
-        let mut all = self.all();
-        all.retain(|entry| states.contains(&entry.peek(Acquisition::state)));
-        all
+    /// Returns the acquisitions in some states, in the order of their calls.
+    fn all_in(&self, is_wanted: impl Fn(u8) -> bool) -> Vec<Arc<Entry>> {
+        let index = lock(&self.index);
+        let wanted = (index.entries.values())
+            .filter(|entry| is_wanted(entry.last_state.load(Ordering::Acquire)));
+        let mut wanted: Vec<_> = wanted.cloned().collect();
+        drop(index);
+        wanted.sort_unstable_by_key(|entry| entry.sequence);
+        wanted
     }
 
     pub(crate) fn acquiring(&self) -> Vec<Arc<Entry>> {
-        self.all_in(&[AcquisitionState::Acquiring, AcquisitionState::Queued])
+        self.all_in(|state| state == Acquiring as u8 || state == Queued as u8)
     }
 
     pub(crate) fn queued(&self) -> Vec<Arc<Entry>> {
-        self.all_in(&[AcquisitionState::Queued])
+        self.all_in(|state| state == Queued as u8)
     }
 
     pub(crate) fn held(&self) -> Vec<Arc<Entry>> {
-        self.all_in(&[AcquisitionState::Held])
+        self.all_in(|state| state == Held as u8)
     }
 
     /// Returns the number of holds, and of acquisitions that acquire or wait.
@@ -417,31 +448,10 @@ impl Registry {
     }
 }
 
-impl Indexed {
-    /// Returns true if the index has to change. An acquisition that is due later than it was stays
-    /// where it is until then, because most have ended before.
-    fn is_outdated(&self, now: &Snapshot) -> bool {
-        let is_due_earlier = match (now.due, self.due) {
-            (Some(due), Some(indexed)) => due < indexed,
-            (due, indexed) => due.is_some() || indexed.is_some(),
-        };
-        is_due_earlier
-            || now.repeat != self.retry.or(self.release)
-            || now.state == Ended && !self.is_removed
-    }
-}
-
 impl Index {
     /// Changes the times of an acquisition, and removes one that has ended. Returns true if the
     /// driver must be woken for them.
-    fn change(&mut self, owner: OwnerNumber, indexed: &mut Indexed, to: &Snapshot) -> bool {
-        let is_release = to.state == AcquisitionState::Releasing;
-        let wanted = Indexed {
-            due: to.due,
-            retry: to.repeat.filter(|_| !is_release),
-            release: to.repeat.filter(|_| is_release),
-            is_removed: to.state == Ended,
-        };
+    fn change(&mut self, owner: OwnerNumber, indexed: &mut Indexed, wanted: Indexed) -> bool {
         let moved = [
             (&mut self.due, indexed.due, wanted.due),
             (&mut self.retries, indexed.retry, wanted.retry),
@@ -460,7 +470,7 @@ impl Index {
                 earliest = Some(earliest.map_or(after, |earliest| earliest.min(after)));
             }
         }
-        if wanted.is_removed && !indexed.is_removed {
+        if wanted.is_removed {
             // Its caller has another reference.
             self.entries.remove(&owner);
         }

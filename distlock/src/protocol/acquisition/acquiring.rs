@@ -241,7 +241,7 @@ impl Acquiring {
             self.may_be_stored = self.previous.may_be_stored;
             self.backoff.reset();
         } else {
-            self.was_unanswered |= error.is_unanswered();
+            self.was_unanswered |= !error.outage.is_rejection();
         }
         let stop = request.is_try_acquire() || !error.outage.is_transient();
         // A timeout that the end of the wait cut short says less than the reason before it.

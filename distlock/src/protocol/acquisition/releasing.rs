@@ -16,6 +16,9 @@ use crate::util::clock::BootInstant;
 /// always rejected does not hold up others.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
 
+/// The least pause before a release without a reply is retried once more.
+const MIN_PAUSE: Duration = Duration::from_millis(50);
+
 #[derive(Debug)]
 pub(super) struct Releasing {
     next: Next,
@@ -300,7 +303,9 @@ impl Releasing {
                 self.may_be_applied |= !error.unsent;
                 // All releases are retried once the store is back.
                 if error.is_unanswered() {
-                    return ReleaseStep::RepeatAt(now);
+                    let is_first = self.attempts == 1;
+                    let pause = if is_first { Duration::ZERO } else { MIN_PAUSE };
+                    return ReleaseStep::RepeatAt(now + pause);
                 }
                 ReleaseStep::RepeatAt(now + self.backoff.next_delay())
             }

@@ -16,6 +16,8 @@ struct Known {
     sample: Option<Sample>,
     /// The latest result of `apply_by`.
     latest_apply_by: u64,
+    /// Set once a command was sent that is never too late.
+    has_sent_undated: bool,
 }
 
 /// A local time, and a server time (µs).
@@ -54,6 +56,7 @@ impl ServerTime {
     pub(crate) fn apply_by(&self, now: BootInstant, timeout: Duration) -> u64 {
         let mut known = lock(&self.0);
         let Some(Sample { local, server }) = known.sample else {
+            known.has_sent_undated = true;
             return UNKNOWN.saturating_add(as_micros(timeout));
         };
         let age = now.since(local);
@@ -71,12 +74,12 @@ impl ServerTime {
         let known = lock(&self.0);
         let longest = 2 * timeout + timeout / 4;
         match known.sample {
-            Some(Sample { server, .. }) => {
+            Some(Sample { server, .. }) if !known.has_sent_undated => {
                 let until_rejected = known.latest_apply_by.saturating_sub(server);
                 let delay = Duration::from_micros(until_rejected) + timeout / 16;
                 delay.min(longest)
             }
-            None => longest,
+            _ => longest,
         }
     }
 
