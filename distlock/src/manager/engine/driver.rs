@@ -151,7 +151,7 @@ impl Sending {
         }
     }
 
-    /// Tells the acquisition that this future ends with a reply or a timeout by itself.
+    /// Leaves the timeout to this future, which ends with a reply or a timeout by itself.
     fn keep_timeout(&self) {
         if self.number.is_none() {
             return;
