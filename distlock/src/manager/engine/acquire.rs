@@ -113,7 +113,7 @@ struct AcquireAttempt {
 impl Drop for AcquireAttempt {
     fn drop(&mut self) {
         if !self.became_hold && !self.core.is_inherited() {
-            release::release_in_background(&self.core, &self.entry);
+            release::cancel(&self.core, &self.entry);
         }
     }
 }

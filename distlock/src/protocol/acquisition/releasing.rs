@@ -35,6 +35,8 @@ pub(super) struct Releasing {
     queue_entry_expires_at: Option<BootInstant>,
     /// Set until a release was answered, if an acquire may be applied after it (R2).
     after_unanswered: bool,
+    /// The time until which such an acquire may be applied.
+    late_until: BootInstant,
     /// Set if an acquire was applied after the release in flight was sent.
     sends_again: bool,
     /// Set if a failed attempt may nevertheless have been applied.
@@ -80,6 +82,7 @@ impl Releasing {
             safe_until: None,
             queue_entry_expires_at: None,
             after_unanswered: false,
+            late_until: now,
             sends_again: false,
             may_be_applied: false,
             attempts: 0,
@@ -243,7 +246,7 @@ impl Releasing {
 
     /// Returns when all state in the store has expired.
     fn expires_at(&self, request: &Request) -> BootInstant {
-        let lock_expires_at = self.began + request.timing.ttl();
+        let lock_expires_at = self.began.max(self.late_until) + request.timing.ttl();
         self.queue_entry_expires_at
             .map_or(lock_expires_at, |at| at.max(lock_expires_at))
     }
@@ -295,6 +298,7 @@ impl Releasing {
                 }
                 let at_once = std::mem::take(&mut self.sends_again).then_some(Duration::ZERO);
                 let repeat_after = released.repeat_after.or(at_once);
+                self.late_until = now + repeat_after.unwrap_or_default();
                 repeat_after.map_or(ReleaseStep::Done, |after| {
                     ReleaseStep::RepeatAt(now + after)
                 })

@@ -30,6 +30,9 @@ struct Sample {
 /// Stands for the server's time while none is known. No command is then too late.
 const UNKNOWN: u64 = 1 << 52;
 
+/// The longest step back of the server's clock for which a repeated release waits.
+const MAX_STEP: Duration = Duration::from_secs(1);
+
 /// Maximum age of a sample that is used to date a grant.
 const MAX_SAMPLE_AGE: Duration = Duration::from_secs(1);
 
@@ -69,17 +72,18 @@ impl ServerTime {
     }
 
     /// Returns the delay after which every command that was sent with at most this timeout, until
-    /// the last reply, is too late. That is little more than the timeout if replies are on time.
+    /// the last reply, is too late. That is little more than the timeout if replies are on time,
+    /// and longer if the server's clock was set back meanwhile.
     pub(crate) fn time_until_rejected(&self, timeout: Duration) -> Duration {
         let known = lock(&self.0);
-        let longest = 2 * timeout + timeout / 4;
+        let unknown = 2 * timeout + timeout / 4;
         match known.sample {
             Some(Sample { server, .. }) if !known.has_sent_undated => {
                 let until_rejected = known.latest_apply_by.saturating_sub(server);
                 let delay = Duration::from_micros(until_rejected) + timeout / 16;
-                delay.min(longest)
+                delay.min(unknown + MAX_STEP)
             }
-            _ => longest,
+            _ => unknown,
         }
     }
 
@@ -164,8 +168,8 @@ mod tests {
     #[test]
     fn a_release_is_repeated_after_every_command_is_too_late() {
         let (time, timeout) = (ServerTime::default(), Duration::from_secs(1));
-        let longest = timeout * 2 + timeout / 4;
-        assert_eq!(time.time_until_rejected(timeout), longest, "nothing known");
+        let unknown = timeout * 2 + timeout / 4;
+        assert_eq!(time.time_until_rejected(timeout), unknown, "nothing known");
         time.update(at(1_000), 5_000_000);
         let apply_by = time.apply_by(at(101_000), timeout);
         assert_eq!(apply_by, 106_100_000, "a thousandth of 100 s");
@@ -173,7 +177,14 @@ mod tests {
         time.apply_by(at(101_000), timeout / 10);
         let delay = time.time_until_rejected(timeout);
         assert_eq!(delay, Duration::from_micros(1_100_000) + timeout / 16);
+        // A clock that was set back reaches the deadlines later.
+        time.update(at(101_100), 104_600_000);
+        let delay = time.time_until_rejected(timeout);
+        assert_eq!(delay, Duration::from_micros(1_500_000) + timeout / 16);
+        time.update(at(101_200), 1_000_000);
+        assert_eq!(time.time_until_rejected(timeout), unknown + MAX_STEP);
+        time.update(at(101_300), 105_300_000);
         // An hour without a reply allows for no more drift than that.
-        assert_eq!(time.apply_by(at(3_701_000), timeout), 3_706_250_000);
+        assert_eq!(time.apply_by(at(3_701_300), timeout), 3_706_550_000);
     }
 }
