@@ -35,7 +35,13 @@ impl Connections {
 
     pub(super) fn record_fault(&mut self, now: Millis, client: Option<usize>, fault: Fault) {
         if fault.hinders() {
-            self.hindered.push((client, now));
+            // A clock that was set back delays what is due by it for as long again.
+            let lasts = if fault == Fault::StepBack {
+                LONGEST_FAULT
+            } else {
+                0
+            };
+            self.hindered.push((client, now + lasts));
         }
     }
 

@@ -1,5 +1,6 @@
 //! Script calls: the connection, the timeout, and the handling of missing replies.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use redis::{Cmd, RedisResult, Value};
@@ -168,7 +169,7 @@ impl Node {
     ) -> BoxFuture<'a, Result<TimedReply, StoreError>> {
         Box::pin(async move {
             let _permit = connection.permit(timeout).await?;
-            let mut reply = self.by_hash_or_source(session, preceding, command);
+            let mut reply = pin!(self.by_hash_or_source(session, preceding, command));
             // A command with more time keeps waiting while the connection's liveness is checked.
             let first_timeout = timeout.min(LIVENESS_CHECK_DELAY);
             let mut result = tokio::time::timeout(first_timeout, reply.as_mut()).await;
@@ -204,25 +205,23 @@ impl Node {
 
     /// Runs a script by its hash, or as source if the server does not know it: then nothing was
     /// run. The returned instant is before the command was sent.
-    fn by_hash_or_source<'a>(
-        &'a self,
-        session: &'a Session,
-        preceding: &'a [Cmd],
-        command: &'a EncodeCommand<'a>,
-    ) -> BoxFuture<'a, RedisResult<TimedReply>> {
-        Box::pin(async move {
-            let mut script_ref = ScriptRef::Hash;
-            loop {
-                let sent_at = self.shared.client.clock.now();
-                let reply = write(&*session.connection, preceding, command(script_ref)).await;
-                match (script_ref, reply) {
-                    (ScriptRef::Hash, Err(error)) if scripts::is_noscript(&error) => {
-                        script_ref = ScriptRef::Source;
-                    }
-                    (_, reply) => return reply.map(|value| TimedReply { sent_at, value }),
+    async fn by_hash_or_source(
+        &self,
+        session: &Session,
+        preceding: &[Cmd],
+        command: &EncodeCommand<'_>,
+    ) -> RedisResult<TimedReply> {
+        let mut script_ref = ScriptRef::Hash;
+        loop {
+            let sent_at = self.shared.client.clock.now();
+            let reply = write(&*session.connection, preceding, command(script_ref)).await;
+            match (script_ref, reply) {
+                (ScriptRef::Hash, Err(error)) if scripts::is_noscript(&error) => {
+                    script_ref = ScriptRef::Source;
                 }
+                (_, reply) => return reply.map(|value| TimedReply { sent_at, value }),
             }
-        })
+        }
     }
 
     /// Ends the sessions if `error` shows that the server is now a replica. It will not be the

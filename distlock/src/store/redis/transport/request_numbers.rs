@@ -23,10 +23,11 @@ pub(crate) struct RequestNumbers {
 pub(crate) struct RequestNumber(u64);
 
 impl RequestNumbers {
-    /// Starts at a random number, so that a reply to another client does not match either.
+    /// Starts at a random number, so that a reply to another client does not match either. It has
+    /// 32 bits, because a longer text costs the server more.
     pub(crate) fn new(includes_ping: bool) -> Self {
         RequestNumbers {
-            next: AtomicU64::new(RandomState::new().hash_one(0)),
+            next: AtomicU64::new(RandomState::new().hash_one(0) >> 32),
             includes_ping,
         }
     }

@@ -1,9 +1,7 @@
 //! The interface between a script call and its sender.
 
-use std::borrow::Cow;
-use std::fmt::{self, Display};
-
 use redis::Cmd;
+use std::borrow::Cow;
 
 use crate::config::options::Durability;
 use crate::key::LockKey;
@@ -11,7 +9,7 @@ use crate::protocol::holder_name;
 use crate::protocol::messages::{Acquire, OwnerNumber};
 use crate::protocol::store_error::StoreError;
 use crate::store::client_id::ClientId;
-use crate::store::redis::wire::encode::{DisplayArg, millis};
+use crate::store::redis::wire::encode::{ArgText, millis};
 use crate::store::redis::wire::names::Names;
 use crate::store::redis::wire::reply::TimedReply;
 use crate::store::redis::wire::scripts::{Form, ScriptId, ScriptRef, Scripts};
@@ -77,15 +75,6 @@ impl<T> Dated<T> {
     }
 }
 
-/// An owner as written to the store.
-pub(crate) struct OwnerName<'a>(&'a ClientId, OwnerNumber);
-
-impl Display for OwnerName<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.0.as_str(), self.1)
-    }
-}
-
 /// The values that a client writes into its commands and uses to read their replies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScriptContext<'a> {
@@ -110,8 +99,11 @@ impl<'a> ScriptContext<'a> {
     }
 
     /// Returns the argument that names an owner.
-    pub(crate) fn owner(&self, owner: OwnerNumber) -> DisplayArg<OwnerName<'_>> {
-        DisplayArg(OwnerName(self.client, owner))
+    pub(crate) fn owner(&self, owner: OwnerNumber) -> ArgText {
+        ArgText::new()
+            .text(self.client.as_str())
+            .text(":")
+            .number(owner)
     }
 
     /// Returns the argument that names the holder to other clients.
@@ -121,9 +113,13 @@ impl<'a> ScriptContext<'a> {
 
     /// Appends what a script needs about the calling client to hand off the lock.
     pub(crate) fn append_client(&self, cmd: &mut Cmd, key: &LockKey) {
-        let (client, channels) = (self.client.as_str(), self.names.channel_prefix(key));
-        let fence_ttl = millis(self.settings.fence_ttl);
-        cmd.arg(DisplayArg(format_args!("{fence_ttl} {client} {channels}")));
+        let client = ArgText::new()
+            .number(millis(self.settings.fence_ttl))
+            .text(" ")
+            .text(self.client.as_str())
+            .text(" ")
+            .text(&self.names.channel_prefix(key));
+        cmd.arg(client);
     }
 
     /// Returns sixteen digits, enough until 2286, because the scripts compare times as strings.

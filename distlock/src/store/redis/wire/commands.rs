@@ -21,7 +21,7 @@ use crate::store::redis::wire::counted;
 use crate::store::redis::wire::decode::{
     decode_fence, decode_record, decode_waiters, ends_at, held, kept_until,
 };
-use crate::store::redis::wire::encode::{DisplayArg, millis};
+use crate::store::redis::wire::encode::{ArgText, millis};
 use crate::store::redis::wire::errors::{self, CONFLICT};
 use crate::store::redis::wire::names::KeyKind;
 use crate::store::redis::wire::reply::{self, ReplyReader, TimedReply};
@@ -50,17 +50,20 @@ impl ScriptCall for Acquire<'_> {
         if is_counted {
             cmd.arg(counted::kind_argument(self.kind));
         }
-        cmd.arg(DisplayArg(format_args!(
-            "{} {} {} {} {}",
-            millis(self.timing.lease),
-            millis(self.wait),
-            settings.max_waiters,
-            context.client.as_str(),
-            context.names.channel_prefix(self.key),
-        )));
+        let rest = ArgText::new()
+            .number(millis(self.timing.lease))
+            .text(" ")
+            .number(millis(self.wait))
+            .text(" ")
+            .number(settings.max_waiters.into())
+            .text(" ")
+            .text(context.client.as_str())
+            .text(" ")
+            .text(&context.names.channel_prefix(self.key));
+        cmd.arg(rest);
         if let Some(Once { gap, ttl, .. }) = once {
             let (gap, ttl) = (millis(*gap), millis(*ttl));
-            cmd.arg(DisplayArg(format_args!("{gap} {ttl}")));
+            cmd.arg(format!("{gap} {ttl}"));
         }
         cmd
     }
@@ -226,8 +229,8 @@ impl ScriptCall for [Renewal] {
             cmd.arg(context.names.lock(&renewal.key));
         }
         for renewal in self {
-            let DisplayArg(owner) = context.owner(renewal.owner);
-            cmd.arg(DisplayArg(format_args!("{owner} {}", renewal.token)))
+            let owner = context.owner(renewal.owner);
+            cmd.arg(owner.text(" ").number(renewal.token.get()))
                 .arg(millis(renewal.timing.ttl()));
         }
         cmd
@@ -312,7 +315,7 @@ impl ScriptCall for Release<'_> {
         context.append_client(&mut cmd, self.key);
         if let Some((Once { gap, ttl, .. }, token)) = self.success {
             let (gap, ttl) = (millis(*gap), millis(*ttl));
-            cmd.arg(DisplayArg(format_args!("{token} {gap} {ttl}")));
+            cmd.arg(format!("{token} {gap} {ttl}"));
         }
         cmd
     }

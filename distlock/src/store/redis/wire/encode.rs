@@ -1,6 +1,5 @@
 //! Commands that are not scripts, and numbers as the scripts expect them.
 
-use std::fmt::Display;
 use std::time::Duration;
 
 use redis::{Cmd, RedisWrite, ToRedisArgs};
@@ -45,12 +44,29 @@ pub(crate) fn wait(durability: Durability, timeout: Duration) -> Cmd {
     cmd
 }
 
-/// An argument that is written into its command without an intermediate string.
-pub(crate) struct DisplayArg<T>(pub(crate) T);
+/// The text of an argument. It takes far fewer instructions than `format!`.
+pub(crate) struct ArgText(String);
 
-impl<T: Display> ToRedisArgs for DisplayArg<T> {
+impl ArgText {
+    pub(crate) fn new() -> Self {
+        // Enough for most arguments.
+        ArgText(String::with_capacity(96))
+    }
+
+    pub(crate) fn text(mut self, text: &str) -> Self {
+        self.0.push_str(text);
+        self
+    }
+
+    pub(crate) fn number(mut self, number: u64) -> Self {
+        self.0.push_str(itoa::Buffer::new().format(number));
+        self
+    }
+}
+
+impl ToRedisArgs for ArgText {
     fn write_redis_args<W: RedisWrite + ?Sized>(&self, out: &mut W) {
-        out.write_arg_fmt(&self.0);
+        out.write_arg(self.0.as_bytes());
     }
 }
 

@@ -1,9 +1,8 @@
 //! The names of keys and channels in Redis (see `lua/README.md`).
 
 use std::borrow::Cow;
-use std::io::Write;
 
-use redis::{Cmd, RedisWrite};
+use redis::Cmd;
 
 use crate::key::LockKey;
 use crate::store::client_id::ClientId;
@@ -117,12 +116,13 @@ impl Names {
     /// Writes keys of a lock.
     pub(crate) fn append(&self, cmd: &mut Cmd, key: &LockKey, kinds: &[KeyKind]) {
         let [open, key, close] = key.tagged().parts();
+        let mut name = String::with_capacity(128);
         for kind in kinds {
-            let mut name = cmd.writer_for_next_arg();
+            name.clear();
             for part in [self.prefix(*kind), open, key, close] {
-                // Writing to memory cannot fail.
-                let _ = name.write_all(part.as_bytes());
+                name.push_str(part);
             }
+            cmd.arg(&name);
         }
     }
 
