@@ -36,10 +36,15 @@ pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<HeldLo
     let mut wait_reason = None;
     let failure = loop {
         let (mut attempt, sending) = AcquireAttempt::begin(core, &request, wait_reason.take());
-        if let Some(sending) = sending {
-            sending.send_here().await;
-        }
-        match attempt.outcome(&mut call).await {
+        let outcome = match sending {
+            Some(sending) => sending.send_here().await,
+            None => None,
+        };
+        let outcome = match outcome {
+            Some(outcome) => outcome,
+            None => attempt.outcome(&mut call).await,
+        };
+        match outcome {
             Outcome::Held => match attempt.take_hold() {
                 Some(held) => {
                     let info = &held.info;

@@ -22,7 +22,7 @@ use crate::manager::engine::sync_future::SyncFuture;
 use crate::observer::event::Operation;
 use crate::protocol::acquisition::Acquisition;
 use crate::protocol::messages::{Acquire, AcquireReply};
-use crate::protocol::outcome::Action;
+use crate::protocol::outcome::{Action, Outcome};
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply, Confirm, Downgrade, Release};
 use crate::store::read;
@@ -141,13 +141,14 @@ impl Sending {
     }
 
     /// Sends the command in place, if the store can do that on any runtime. Otherwise, the I/O
-    /// thread sends it.
-    pub(crate) async fn send_here(self) {
+    /// thread sends it. Returns the outcome of an acquire for its call, if it is known then.
+    pub(crate) async fn send_here(self) -> Option<Outcome> {
         if let Some(reply) = self.call_here().await {
-            self.handle(reply);
+            self.handle(reply, Acquisition::poll_outcome).flatten()
         } else {
             let executor = self.core.executor.clone();
             executor.poll_or_spawn(self.send());
+            None
         }
     }
 
@@ -175,7 +176,7 @@ impl Sending {
         if let Some(command) = self.entry.command(&self.action) {
             let call = self.core.store.call(command, self.timeout());
             let reply = self.reply(call).await;
-            self.handle(reply);
+            self.handle(reply, |_| ());
         }
     }
 
@@ -186,11 +187,13 @@ impl Sending {
         let started = core.command_start();
         let mut call = pin!(call);
         let mut changed = pin!(entry.changed.notified());
+        let mut is_sent = false;
         let reply = poll_fn(|context| {
             loop {
-                if self.is_given_up() {
+                if is_sent && self.is_given_up() {
                     return Poll::Ready(None);
                 }
+                is_sent = true;
                 if let Poll::Ready(reply) = call.as_mut().poll(context) {
                     return Poll::Ready(Some(reply));
                 }
@@ -221,14 +224,18 @@ impl Sending {
         }
     }
 
-    /// Handles the reply.
-    fn handle(mut self, reply: Option<StoreReply>) {
-        let Some(reply) = reply else { return };
+    /// Handles the reply, and returns the result of `then`, unless the reply was not awaited.
+    fn handle<T>(
+        mut self,
+        reply: Option<StoreReply>,
+        then: impl FnOnce(&mut Acquisition) -> T,
+    ) -> Option<T> {
+        let reply = reply?;
         let (core, number) = (&*self.core, self.number.take());
         let must_cancel = !core.rules.cancel_is_final && reply.is_err();
-        core.update(&self.entry, |acquisition, now| {
+        let result = core.update(&self.entry, |acquisition, now| {
             if number.is_some() && acquisition.awaited() != number {
-                return;
+                return None;
             }
             match self.action {
                 Action::Acquire { .. } => {
@@ -246,6 +253,7 @@ impl Sending {
                 Action::Renew => {}
             }
             end_if_closed(core, acquisition, now);
+            Some(then(acquisition))
         });
         report::publish(&self.core, &self.entry);
         if must_cancel && matches!(self.action, Action::Acquire { .. }) {
@@ -256,6 +264,7 @@ impl Sending {
                 let _ = core.run_command(entry.release_command(), timeout).await;
             });
         }
+        result
     }
 }
 
@@ -290,7 +299,7 @@ pub(crate) async fn send_all(
                 CommandReply::Acquired(proof.map_or(busy, AcquireReply::Held))
             })
         });
-        sending.handle(reply);
+        sending.handle(reply, |_| ());
     }
     // The caller may be gone.
     let _ = replied.send(result);

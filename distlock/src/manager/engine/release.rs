@@ -36,7 +36,9 @@ pub(crate) fn cancel(core: &Arc<Core>, entry: &Arc<Entry>) {
     let is_in_flight = entry.peek(Acquisition::awaited).is_some();
     match begin_in_background(core, entry) {
         Some(sending) if is_in_flight && !core.executor.inline => {
-            core.executor.spawn_here(sending.send_here());
+            core.executor.spawn_here(async {
+                let _ = sending.send_here().await;
+            });
         }
         Some(sending) => core.executor.poll_or_spawn(sending.send()),
         None => {}
@@ -79,7 +81,7 @@ impl AwaitedRelease {
     pub(crate) async fn wait(self) {
         let AwaitedRelease { entry, sending } = self;
         let Some(sending) = sending else { return };
-        sending.send_here().await;
+        let _ = sending.send_here().await;
         wait_until(&entry.changed, || {
             entry.peek(Acquisition::was_release_attempted).then_some(())
         })

@@ -81,7 +81,8 @@ pub(super) const NEVER: BootInstant = BootInstant(u64::MAX);
 
 /// Returns when a reply is late that its sender may await without end.
 pub(super) fn late_at(sent_at: BootInstant, timeout: Duration) -> BootInstant {
-    sent_at + timeout + timeout / 16
+    let grace = BootInstant(0) + timeout;
+    BootInstant((sent_at + timeout).0.saturating_add(grace.0 / 16))
 }
 
 impl Acquiring {

@@ -140,8 +140,8 @@ impl Holding {
     /// commands, and before half of its validity has passed.
     pub(super) fn claim_by(&self, request: &Request) -> BootInstant {
         let safe_until = self.safe_deadline.safe_until().unwrap_or(BootInstant(0));
-        let half = safe_until.since(self.since) / 2;
-        self.since + half.min(request.timing.command_timeout() * 2)
+        let half = BootInstant(self.since.0.midpoint(safe_until.0));
+        half.min(self.since + request.timing.command_timeout() * 2)
     }
 
     pub(super) fn action(&mut self, request: &Request, now: BootInstant) -> Option<Action> {

@@ -128,7 +128,9 @@ impl AckConnection {
             self.connection.session()?;
             let mut script_ref = ScriptRef::Hash;
             loop {
-                let commands = preceding.iter().cloned().chain([command(script_ref)]);
+                // These commands have no deadline in the server.
+                let command = command(script_ref, BootInstant(0));
+                let commands = preceding.iter().cloned().chain([command]);
                 let sending = self.send_in_turn(commands.collect(), deadline);
                 let (session, replies) = match time::timeout_at(deadline, sending).await {
                     Ok(sent) => sent?,

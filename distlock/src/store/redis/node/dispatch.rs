@@ -20,6 +20,7 @@ use crate::store::redis::wire::call::{Dated, ScriptCall, ScriptContext};
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::reply::TimedReply;
 use crate::store::redis::wire::scripts::{self, EncodeCommand, ScriptRef};
+use crate::util::clock::BootInstant;
 
 impl Node {
     /// Runs a script over the connection for its purpose.
@@ -61,9 +62,9 @@ impl Node {
             run_id: session.run_id.as_deref().unwrap_or_default(),
             ..shared.script_context(renewing.as_ref().unwrap_or(&session.client))
         };
-        let encode = |script_ref| {
+        let encode = |script_ref, now| {
             let apply_by = if script.is_acquire() {
-                (shared.server_time).apply_by(shared.client.clock.now(), timeout)
+                shared.server_time.apply_by(now, timeout)
             } else {
                 0
             };
@@ -96,7 +97,7 @@ impl Node {
             // connection.
             let id = self.shared.id();
             let context = self.shared.script_context(&id);
-            let encode = |script_ref| script.encode(&context, script_ref);
+            let encode = |script_ref, _| script.encode(&context, script_ref);
             let acks = self.acks.for_durability(script.durability())?;
             let (session, called) = acks.write(preceding, &encode, timeout).await?;
             let called = called.inspect_err(|error| self.end_sessions_if_demoted(&session, error));
@@ -141,21 +142,20 @@ impl Node {
         }
     }
 
-    /// Runs a script on a runtime connection, for as long as it takes. Boxed like `call`, so that it
-    /// is compiled once instead of with every script.
-    fn call_here<'a>(
-        &'a self,
-        connection: &'a RuntimeConnection,
+    /// Runs a script on a runtime connection, for as long as it takes.
+    async fn call_here(
+        &self,
+        connection: &RuntimeConnection,
         timeout: Duration,
-        encode: &'a EncodeCommand<'a>,
-    ) -> BoxFuture<'a, Result<TimedReply, StoreError>> {
-        Box::pin(async move {
-            let mut command = connection.start(&*self.shared.client.clock);
-            let session = &connection.session;
-            let reply = self.by_hash_or_source(session, &[], encode).await;
-            command.mark_answered();
-            self.handle_failure(session, timeout, Some(reply))
-        })
+        encode: &EncodeCommand<'_>,
+    ) -> Result<TimedReply, StoreError> {
+        let clock = &*self.shared.client.clock;
+        let now = clock.now();
+        let mut command = connection.start(now, clock);
+        let session = &connection.session;
+        let reply = self.by_hash_or_source(session, &[], encode, now).await;
+        command.mark_answered();
+        self.handle_failure(session, timeout, Some(reply))
     }
 
     /// Runs a script with a timeout of our own, and sends `preceding` in the same write.
@@ -169,7 +169,8 @@ impl Node {
     ) -> BoxFuture<'a, Result<TimedReply, StoreError>> {
         Box::pin(async move {
             let _permit = connection.permit(timeout).await?;
-            let mut reply = pin!(self.by_hash_or_source(session, preceding, command));
+            let now = self.shared.client.clock.now();
+            let mut reply = pin!(self.by_hash_or_source(session, preceding, command, now));
             // A command with more time keeps waiting while the connection's liveness is checked.
             let first_timeout = timeout.min(LIVENESS_CHECK_DELAY);
             let mut result = tokio::time::timeout(first_timeout, reply.as_mut()).await;
@@ -210,14 +211,16 @@ impl Node {
         session: &Session,
         preceding: &[Cmd],
         command: &EncodeCommand<'_>,
+        mut sent_at: BootInstant,
     ) -> RedisResult<TimedReply> {
         let mut script_ref = ScriptRef::Hash;
         loop {
-            let sent_at = self.shared.client.clock.now();
-            let reply = write(&*session.connection, preceding, command(script_ref)).await;
+            let command = command(script_ref, sent_at);
+            let reply = write(&*session.connection, preceding, command).await;
             match (script_ref, reply) {
                 (ScriptRef::Hash, Err(error)) if scripts::is_noscript(&error) => {
                     script_ref = ScriptRef::Source;
+                    sent_at = self.shared.client.clock.now();
                 }
                 (_, reply) => return reply.map(|value| TimedReply { sent_at, value }),
             }

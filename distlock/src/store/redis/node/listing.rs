@@ -50,7 +50,7 @@ impl Node {
                     directly to list them";
                 return Err(StoreError::new(Outage::Unsupported, detail).mark_unsent());
             }
-            let scan = |_| encode::scan(context.names, &cursor);
+            let scan = |_, _| encode::scan(context.names, &cursor);
             let step = self.call(&self.commands, &session, &[], timeout, &scan);
             let (page, next) = context.decode_scan(step.await?.value)?;
             let page = page.into_iter();

@@ -2,6 +2,7 @@
 //! They carry commands, and know nothing about them: the driver stops waiting for late replies.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -43,8 +44,28 @@ pub(crate) struct RuntimeConnections {
 
 #[derive(Debug, Default)]
 struct Runtimes {
-    by_runtime: HashMap<Id, RuntimeState>,
+    by_runtime: HashMap<Id, RuntimeState, BuildHasherDefault<IdHasher>>,
     is_closed: bool,
+}
+
+/// Takes the number of a runtime as its hash, because each call looks its runtime up.
+#[derive(Debug, Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0 << 8 | u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 /// The state of a runtime.
@@ -110,8 +131,11 @@ impl RuntimeConnection {
     }
 
     /// Counts a command that is about to be sent, until the result is dropped.
-    pub(crate) fn start<'a>(&'a self, clock: &'a dyn Clock) -> CommandInFlight<'a> {
-        let sent_at = clock.now();
+    pub(crate) fn start<'a>(
+        &'a self,
+        sent_at: BootInstant,
+        clock: &'a dyn Clock,
+    ) -> CommandInFlight<'a> {
         if self.in_flight.fetch_add(1, Ordering::Relaxed) == 0 {
             self.replied_until.store(sent_at.0, Ordering::Relaxed);
         }

@@ -72,7 +72,11 @@ impl RequestNumber {
     }
 
     fn is(self, text: &[u8]) -> bool {
-        std::str::from_utf8(text).is_ok_and(|text| text.parse() == Ok(self.0))
+        let number = text.iter().try_fold(0_u64, |number, byte| {
+            let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+            number.checked_mul(10)?.checked_add(digit)
+        });
+        !text.is_empty() && number == Some(self.0)
     }
 }
 

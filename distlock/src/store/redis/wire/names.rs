@@ -115,14 +115,16 @@ impl Names {
 
     /// Writes keys of a lock.
     pub(crate) fn append(&self, cmd: &mut Cmd, key: &LockKey, kinds: &[KeyKind]) {
-        let [open, key, close] = key.tagged().parts();
-        let mut name = String::with_capacity(128);
+        let mut buffer = Vec::with_capacity(256);
+        for part in key.tagged().parts() {
+            buffer.extend_from_slice(part.as_bytes());
+        }
+        let suffix = buffer.len();
         for kind in kinds {
-            name.clear();
-            for part in [self.prefix(*kind), open, key, close] {
-                name.push_str(part);
-            }
-            cmd.arg(&name);
+            buffer.truncate(suffix);
+            buffer.extend_from_slice(self.prefix(*kind).as_bytes());
+            buffer.extend_from_within(..suffix);
+            cmd.arg(&buffer[suffix..]);
         }
     }
 

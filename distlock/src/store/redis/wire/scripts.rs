@@ -12,6 +12,7 @@ use self::ScriptId::{
     Acquire, AcquireAll, CheckQueue, Confirm, DeleteRecord, Downgrade, Inspect, Probe, Release,
     Renew, Revoke,
 };
+use crate::util::clock::BootInstant;
 
 /// Code above this line returns its request number itself, because the wrapper costs 1 µs.
 const SLOW_PATH_MARKER: &str = "--@slow path\n";
@@ -208,8 +209,8 @@ pub(crate) enum ScriptRef {
     Source,
 }
 
-/// A function that encodes a command. Without a type parameter, its senders are compiled once.
-pub(crate) type EncodeCommand<'a> = dyn Fn(ScriptRef) -> Cmd + Sync + 'a;
+/// A function that encodes a command which is sent now. Without a type parameter, its senders are compiled once.
+pub(crate) type EncodeCommand<'a> = dyn Fn(ScriptRef, BootInstant) -> Cmd + Sync + 'a;
 
 impl Script {
     fn new(source: &str) -> Self {
