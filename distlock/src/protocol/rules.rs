@@ -35,7 +35,7 @@ rules! {
     cancel_is_final = "acquire-after-cancel",
     /// R1: an acquire that went unanswered is repeated with the same owner id, or cancelled.
     same_id = "no-idempotent-acquire",
-    /// R2: an owner with an unanswered acquire is released again after the acquire's apply deadline.
+    /// R2: an owner with an unanswered acquire is released again after its apply deadline.
     cancel_twice = "cancelled-once",
     /// R2: the server does not apply an acquire after its apply deadline.
     apply_by = "no-apply-by",

@@ -1,4 +1,4 @@
-//! The path of an uncontended call, as docs/internals/architecture.md lists it, is that of the code.
+//! The path of an uncontended call, as docs/internals/architecture.md lists it, is in the code.
 
 use distlock_tests::documents::document;
 

@@ -15,13 +15,13 @@ use crate::error::Error;
 use crate::manager::LockManager;
 use crate::manager::builder::explain::explain;
 use crate::manager::builder::{LockManagerBuilder, Parts};
+use crate::manager::engine::abandoned_releases::AbandonedReleases;
 use crate::manager::engine::core::{Core, Phase, shut_down_error};
 use crate::manager::engine::driver;
 use crate::manager::engine::events::EventReceiver;
 use crate::manager::engine::executor::{Executor, IoThread};
 use crate::manager::engine::queue_check;
 use crate::manager::engine::registry::Registry;
-use crate::manager::engine::releases::Releases;
 use crate::manager::engine::renewal_monitor::RenewalMonitor;
 use crate::manager::engine::shutdown;
 use crate::manager::telemetry::known_data::KnownData;
@@ -462,7 +462,7 @@ impl Assembly {
             show_keys: self.parts.show_keys,
             max_waiters: settings.max_waiters,
             registry: self.registry,
-            releases: Releases::default(),
+            abandoned_releases: AbandonedReleases::default(),
             renewal_monitor: RenewalMonitor::default(),
             skips: LoggedNames::default(),
             other_permits: LoggedNames::default(),

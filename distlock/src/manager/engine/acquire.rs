@@ -1,6 +1,7 @@
 //! An acquire call, from its start to its hold.
 //!
-//! A call runs on its caller's runtime, and needs no timer there. It sends its first command itself.
+//! A call runs on its caller's runtime, and needs no timer there. It sends its first command
+//! itself.
 //! The driver repeats what fails, and ends the wait.
 
 use std::pin::pin;
@@ -21,7 +22,6 @@ use crate::protocol::acquisition::{Acquisition, AcquisitionState};
 use crate::protocol::messages::HolderView;
 use crate::protocol::outcome::{Failure, Outcome, WaitReason};
 use crate::protocol::request::Request;
-use crate::protocol::store_error::StoreError;
 use crate::util::clock::BootInstant;
 use crate::util::notify::wait_until;
 
@@ -118,7 +118,7 @@ struct AcquireAttempt {
 impl Drop for AcquireAttempt {
     fn drop(&mut self) {
         if !self.became_hold && !self.core.is_inherited() {
-            release::cancel(&self.core, &self.entry);
+            release::release_in_background(&self.core, &self.entry);
         }
     }
 }
@@ -144,9 +144,9 @@ impl AcquireAttempt {
         // A shutdown that has begun either finds the new entry, or is noticed here.
         if core.phase() != Phase::Running {
             core.update(&attempt.entry, |acquisition, now| {
-                let unsent = StoreError::new(Outage::Unreachable, "shut down").mark_unsent();
-                acquisition.handle_acquire_reply(Err(unsent), now);
                 acquisition.handle_shutdown(now);
+                // Its acquire was not sent.
+                acquisition.abandon();
             });
             return (attempt, None);
         }

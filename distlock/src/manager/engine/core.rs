@@ -10,9 +10,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::limits::Limits;
 use crate::error::{Error, Outage};
+use crate::manager::engine::abandoned_releases::AbandonedReleases;
 use crate::manager::engine::executor::{Executor, Work};
 use crate::manager::engine::registry::{Entry, Registry};
-use crate::manager::engine::releases::Releases;
 use crate::manager::engine::renewal_monitor::RenewalMonitor;
 use crate::manager::telemetry::known_data::KnownData;
 use crate::manager::telemetry::logged_names::LoggedNames;
@@ -48,7 +48,7 @@ pub(crate) struct Core {
     /// Upper limit of a lock's queue.
     pub(crate) max_waiters: u32,
     pub(crate) registry: Arc<Registry>,
-    pub(crate) releases: Releases,
+    pub(crate) abandoned_releases: AbandonedReleases,
     pub(crate) renewal_monitor: RenewalMonitor,
     /// The locks whose first skip was logged.
     pub(crate) skips: LoggedNames,

@@ -15,7 +15,6 @@ use tokio::sync::oneshot;
 
 use crate::manager::engine::core::{Core, Phase};
 use crate::manager::engine::registry::Entry;
-use crate::manager::engine::releases::ReleasePermit;
 use crate::manager::engine::renew;
 use crate::manager::engine::report;
 use crate::manager::engine::sync_future::SyncFuture;
@@ -44,7 +43,7 @@ pub(crate) async fn run(core: Arc<Core>) {
             for entry in core.registry.due_retries(now) {
                 actions.extend(Sending::next(&core, &entry, true));
             }
-            for entry in core.registry.due_releases(now, core.releases.room()) {
+            for entry in core.registry.due_releases(now, core.registry.room()) {
                 actions.extend(Sending::next(&core, &entry, true));
             }
         }
@@ -65,7 +64,7 @@ pub(crate) async fn run(core: Arc<Core>) {
 
 /// Waits until something is due, or the store can be used again.
 async fn wait(core: &Core, is_usable: bool) {
-    let has_room = core.releases.room() > 0;
+    let has_room = core.registry.room() > 0;
     let sleep = (core.registry).plan_sleep(core.clock.now(), is_usable, has_room);
     let sleep = async {
         match sleep {
@@ -95,7 +94,6 @@ pub(crate) struct Sending {
     action: Action,
     /// The number of the command if its reply is awaited, see [`Acquisition::awaited`].
     number: Option<u32>,
-    _permit: Option<ReleasePermit>,
 }
 
 impl Sending {
@@ -116,13 +114,11 @@ impl Sending {
         action: Action,
         number: Option<u32>,
     ) -> Self {
-        let is_release = matches!(action, Action::Release { .. });
         Sending {
             core: core.clone(),
             entry: entry.clone(),
             action,
             number,
-            _permit: is_release.then(|| ReleasePermit::new(core)),
         }
     }
 
@@ -152,16 +148,17 @@ impl Sending {
         }
     }
 
-    /// Leaves the timeout to this future, which ends with a reply or a timeout by itself.
-    fn keep_timeout(&self) {
-        if self.number.is_none() {
-            return;
-        }
-        self.core.registry.update(&self.entry, |acquisition| {
-            if acquisition.awaited() == self.number {
-                acquisition.await_sender();
-            }
-        });
+    /// Prepares a command that ends with a reply or a timeout by itself. Returns false if it was
+    /// given up before.
+    fn keep_timeout(&self) -> bool {
+        self.number.is_none()
+            || self.core.registry.update(&self.entry, |acquisition| {
+                let is_awaited = acquisition.awaited() == self.number;
+                if is_awaited {
+                    acquisition.await_sender();
+                }
+                is_awaited
+            })
     }
 
     async fn call_here(&self) -> Option<Option<StoreReply>> {
@@ -172,8 +169,9 @@ impl Sending {
 
     /// Sends the command. Runs on the I/O thread, where the store keeps the timeout.
     pub(crate) async fn send(self) {
-        self.keep_timeout();
-        if let Some(command) = self.entry.command(&self.action) {
+        if self.keep_timeout()
+            && let Some(command) = self.entry.command(&self.action)
+        {
             let call = self.core.store.call(command, self.timeout());
             let reply = self.reply(call).await;
             self.handle(reply, |_| ());
@@ -278,7 +276,9 @@ pub(crate) async fn send_all(
         .filter_map(Sending::acquire_command)
         .collect();
     let Some(first) = sending.first() else { return };
-    sending.iter().for_each(Sending::keep_timeout);
+    if !sending.iter().all(Sending::keep_timeout) {
+        return;
+    }
     let call = core
         .store
         .call(Command::AcquireAll(&commands), first.timeout());

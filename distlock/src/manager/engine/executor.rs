@@ -71,16 +71,6 @@ impl Executor {
         }
     }
 
-    /// Spawns work on the current runtime, or if there is none, as background work.
-    pub(crate) fn spawn_here(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let handle = Handle::try_current().unwrap_or_else(|_| self.handle.clone());
-        Executor {
-            handle,
-            ..self.clone()
-        }
-        .spawn(work);
-    }
-
     /// Spawns boxed work, because every type of spawned task adds about 6 kB to a program.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let work: Work = Box::pin(work);

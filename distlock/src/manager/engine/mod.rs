@@ -1,5 +1,6 @@
 //! The work on a manager's acquisitions: acquire, renew, check queues, release, shut down.
 
+pub(crate) mod abandoned_releases;
 pub(crate) mod acquire;
 pub(crate) mod core;
 pub(crate) mod driver;
@@ -9,7 +10,6 @@ pub(crate) mod held;
 pub(crate) mod queue_check;
 pub(crate) mod registry;
 pub(crate) mod release;
-pub(crate) mod releases;
 pub(crate) mod renew;
 pub(crate) mod renewal_monitor;
 pub(crate) mod report;

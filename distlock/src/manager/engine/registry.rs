@@ -23,7 +23,10 @@ use crate::util::notify::wait_until;
 
 /// Upper limit of releases that wait for the store, for others to end, or for their time. Locks
 /// beyond it end with their TTL.
-pub(crate) const MAX_BACKLOG: usize = 65_536;
+const MAX_BACKLOG: usize = 65_536;
+
+/// Upper limit of releases in flight. More would delay commands for which callers wait.
+const MAX_IN_FLIGHT: usize = 256;
 
 /// The acquisitions of a manager, ordered by owner id, so that a simulation can be repeated.
 #[derive(Debug, Default)]
@@ -31,6 +34,8 @@ pub(crate) struct Registry {
     index: Mutex<Index>,
     /// The number of acquisitions that are being released.
     releasing: AtomicUsize,
+    /// The number of those whose release is in flight.
+    in_flight: AtomicUsize,
     /// Notified when the last of these has ended.
     released: Notify,
     /// Wakes the driver when an acquisition is due earlier than expected.
@@ -68,6 +73,11 @@ impl Progress {
             awaited: acquisition.awaited(),
             is_confirmed: acquisition.is_confirmed(),
         }
+    }
+
+    /// Returns true while a release is in flight.
+    fn is_release(&self) -> bool {
+        self.state == Releasing && self.awaited.is_some()
     }
 }
 
@@ -338,6 +348,13 @@ impl Registry {
                 self.released.notify_waiters();
             }
         }
+        if before.is_release() != after.is_release() {
+            if after.is_release() {
+                self.in_flight.fetch_add(1, Ordering::AcqRel);
+            } else if self.in_flight.fetch_sub(1, Ordering::AcqRel) >= MAX_IN_FLIGHT {
+                self.driver_notify.notify_one();
+            }
+        }
         drop(state);
         if before != after {
             entry.notify(before, after);
@@ -389,6 +406,11 @@ impl Registry {
     /// Returns the number of acquisitions that are being released.
     pub(crate) fn releasing(&self) -> usize {
         self.releasing.load(Ordering::Acquire)
+    }
+
+    /// Returns how many more releases may be in flight, besides those that holders wait for.
+    pub(crate) fn room(&self) -> usize {
+        MAX_IN_FLIGHT.saturating_sub(self.in_flight.load(Ordering::Acquire))
     }
 
     /// Waits until nothing is being released.

@@ -30,37 +30,19 @@ pub(crate) fn release(core: &Arc<Core>, hold: &HeldLock, succeeded: bool) -> Awa
     AwaitedRelease { entry, sending }
 }
 
-/// Cancels an acquisition. An acquire in flight may be on the connection of this runtime, so the
-/// release follows it there. Otherwise the lock might stay taken until the second release.
-pub(crate) fn cancel(core: &Arc<Core>, entry: &Arc<Entry>) {
-    let is_in_flight = entry.peek(Acquisition::awaited).is_some();
-    match begin_in_background(core, entry) {
-        Some(sending) if is_in_flight && !core.executor.inline => {
-            core.executor.spawn_here(async {
-                let _ = sending.send_here().await;
-            });
-        }
-        Some(sending) => core.executor.poll_or_spawn(sending.send()),
-        None => {}
-    }
-}
-
 /// Releases what the store may hold for an acquisition, if that is necessary. No caller waits for
 /// it.
 pub(crate) fn release_in_background(core: &Arc<Core>, entry: &Arc<Entry>) {
-    if let Some(sending) = begin_in_background(core, entry) {
-        core.executor.poll_or_spawn(sending.send());
-    }
-}
-
-fn begin_in_background(core: &Arc<Core>, entry: &Arc<Entry>) -> Option<Sending> {
-    let has_room = core.releases.room() > 0;
-    begin(core, entry, |acquisition, now| {
+    let has_room = core.registry.room() > 0;
+    let sending = begin(core, entry, |acquisition, now| {
         let may_send = acquisition.release(false, now) && has_room;
         may_send
             .then(|| acquisition.poll_action(true, now))
             .flatten()
-    })
+    });
+    if let Some(sending) = sending {
+        core.executor.poll_or_spawn(sending.send());
+    }
 }
 
 fn begin(

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::manager::engine::abandoned_releases;
 use crate::manager::engine::core::Core;
 use crate::manager::engine::held::HeldLock;
 use crate::manager::engine::registry::Entry;
-use crate::manager::engine::releases;
 use crate::manager::telemetry::hold_events;
 use crate::manager::telemetry::loss_report;
 use crate::manager::telemetry::record_report;
@@ -25,7 +25,7 @@ pub(crate) fn publish(core: &Arc<Core>, entry: &Arc<Entry>) {
             Report::Released { sent_at, outcome } => {
                 hold_events::publish_release(core, entry, sent_at, outcome);
             }
-            Report::Abandoned => releases::record_abandoned(core, entry),
+            Report::Abandoned => abandoned_releases::record(core, entry),
         }
     }
 }

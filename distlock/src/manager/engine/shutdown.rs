@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tokio_util::task::TaskTracker;
 
+use crate::manager::engine::abandoned_releases;
 use crate::manager::engine::core::{Core, Phase};
 use crate::manager::engine::registry::Entry;
 use crate::manager::engine::release;
-use crate::manager::engine::releases;
 use crate::manager::engine::report;
 use crate::protocol::acquisition::{Acquisition, AcquisitionState};
 
@@ -65,7 +65,7 @@ pub(crate) fn close(core: &Arc<Core>) {
         core.registry.update(&entry, Acquisition::abandon);
         report::publish(core, &entry);
     }
-    releases::log_abandoned(core);
+    abandoned_releases::log(core);
     core.store.close();
     core.telemetry.publish_connections_down();
 }

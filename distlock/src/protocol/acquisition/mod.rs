@@ -257,14 +257,16 @@ impl Acquisition {
     /// Handles a pushed grant. It does not change an existing hold, which only replies prove (R13).
     /// One that was made after the release is released again.
     pub(crate) fn handle_grant(&mut self, grant: &Grant, now: BootInstant) {
-        match &mut self.stage {
-            Stage::Acquiring(acquiring) => {
-                if acquiring.receive_grant(grant) {
-                    self.apply_grant(grant, now);
-                }
+        let is_usable = match &mut self.stage {
+            Stage::Acquiring(acquiring) => acquiring.receive_grant(grant),
+            Stage::Releasing(releasing) => {
+                releasing.send_now(now);
+                false
             }
-            Stage::Releasing(releasing) => releasing.send_now(now),
-            _ => {}
+            _ => false,
+        };
+        if is_usable {
+            self.apply_grant(grant, now);
         }
     }
 
@@ -548,7 +550,12 @@ impl Acquisition {
             self.end = Some(HoldEnd::Lost(LossReason::Gone));
             self.reports.is_lost = true;
         }
-        if !matches!(step, ReleaseStep::RepeatAt(_)) && !releasing.is_kept() {
+        let is_over = match step {
+            ReleaseStep::Done => !releasing.is_kept(),
+            ReleaseStep::NotHeld => !releasing.may_be_revived(now),
+            ReleaseStep::RepeatAt(_) => false,
+        };
+        if is_over {
             self.stage = Stage::Ended;
         }
         step

@@ -150,6 +150,11 @@ impl Releasing {
         })
     }
 
+    /// Returns true while an acquire may be applied after the last release.
+    pub(super) fn may_be_revived(&self, now: BootInstant) -> bool {
+        now < self.late_until
+    }
+
     /// Returns true while only `min_hold` keeps the key.
     pub(super) fn is_kept(&self) -> bool {
         matches!(self.next, Next::HandOffAt(_))
@@ -263,9 +268,14 @@ impl Releasing {
     ) -> ReleaseStep {
         let sent = self.next;
         self.attempts += 1;
+        let repeat_after = reply.as_ref().ok().and_then(|reply| reply.repeat_after);
         let step = self.evaluate(reply, now);
         if let ReleaseStep::RepeatAt(at) = step {
             self.next = Next::SendAt(at);
+        } else if let (ReleaseStep::NotHeld, Some(after)) = (step, repeat_after) {
+            // The loss is known, and an acquire may still be applied.
+            self.late_until = now + after;
+            self.next = Next::SendAt(now + after);
         } else if let Next::AwaitReply {
             sent_at, keep_for, ..
         } = sent

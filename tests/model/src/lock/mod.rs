@@ -24,7 +24,7 @@
 //! any time, or never), the remaining commands are lost too. When the server closes a connection
 //! ([`Faults::closes`]), the commands are lost, and messages that it has sent still arrive.
 //! Duplicates are those of reality: the same acquire, release or queue check on the old connection
-//! and again on the new one. A new connection subscribes and notifies the waiting calls in one step.
+//! and again on the new one. A new connection subscribes and notifies the waiting calls together.
 //! A release may overtake another command, or be overtaken ([`Faults::overtakes`]), because a
 //! client has several connections. Renewals have a separate connection, which is not ordered with
 //! the other and can be lost at any time.

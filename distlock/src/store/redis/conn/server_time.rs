@@ -74,14 +74,17 @@ impl ServerTime {
     /// Returns the delay after which every command that was sent with at most this timeout, until
     /// the last reply, is too late. That is little more than the timeout if replies are on time,
     /// and longer if the server's clock was set back meanwhile.
-    pub(crate) fn time_until_rejected(&self, timeout: Duration) -> Duration {
+    pub(crate) fn time_until_rejected(&self, now: BootInstant, timeout: Duration) -> Duration {
         let known = lock(&self.0);
         let unknown = 2 * timeout + timeout / 4;
         match known.sample {
-            Some(Sample { server, .. }) if !known.has_sent_undated => {
+            Some(Sample { local, server }) if !known.has_sent_undated => {
+                // An old sample says nothing about a step since then.
+                let is_fresh = now.since(local) <= timeout;
+                let step = if is_fresh { MAX_STEP } else { Duration::ZERO };
                 let until_rejected = known.latest_apply_by.saturating_sub(server);
                 let delay = Duration::from_micros(until_rejected) + timeout / 16;
-                delay.min(unknown + MAX_STEP)
+                delay.min(unknown + step)
             }
             _ => unknown,
         }
@@ -169,20 +172,26 @@ mod tests {
     fn a_release_is_repeated_after_every_command_is_too_late() {
         let (time, timeout) = (ServerTime::default(), Duration::from_secs(1));
         let unknown = timeout * 2 + timeout / 4;
-        assert_eq!(time.time_until_rejected(timeout), unknown, "nothing known");
+        assert_eq!(
+            time.time_until_rejected(at(0), timeout),
+            unknown,
+            "nothing known"
+        );
         time.update(at(1_000), 5_000_000);
         let apply_by = time.apply_by(at(101_000), timeout);
         assert_eq!(apply_by, 106_100_000, "a thousandth of 100 s");
         time.update(at(101_000), 105_000_000);
         time.apply_by(at(101_000), timeout / 10);
-        let delay = time.time_until_rejected(timeout);
+        let delay = time.time_until_rejected(at(101_010), timeout);
         assert_eq!(delay, Duration::from_micros(1_100_000) + timeout / 16);
         // A clock that was set back reaches the deadlines later.
         time.update(at(101_100), 104_600_000);
-        let delay = time.time_until_rejected(timeout);
+        let delay = time.time_until_rejected(at(101_110), timeout);
         assert_eq!(delay, Duration::from_micros(1_500_000) + timeout / 16);
         time.update(at(101_200), 1_000_000);
-        assert_eq!(time.time_until_rejected(timeout), unknown + MAX_STEP);
+        let delay = |now| time.time_until_rejected(at(now), timeout);
+        assert_eq!(delay(101_210), unknown + MAX_STEP);
+        assert_eq!(delay(109_000), unknown, "an old sample");
         time.update(at(101_300), 105_300_000);
         // An hour without a reply allows for no more drift than that.
         assert_eq!(time.apply_by(at(3_701_300), timeout), 3_706_550_000);

@@ -33,7 +33,7 @@ impl Node {
         let (client, server_time) = (&self.shared.client, &self.shared.server_time);
         let effect = self.send_release(via, release, timeout).await?;
         let repeat_after = (release.after_unanswered && client.rules.cancel_twice)
-            .then(|| server_time.time_until_rejected(timeout));
+            .then(|| server_time.time_until_rejected(client.clock.now(), timeout));
         Ok(effect.reply(repeat_after))
     }
 

@@ -209,7 +209,8 @@ pub(crate) enum ScriptRef {
     Source,
 }
 
-/// A function that encodes a command which is sent now. Without a type parameter, its senders are compiled once.
+/// A function that encodes a command to be sent at an instant. Without a type parameter, its
+/// senders are compiled once.
 pub(crate) type EncodeCommand<'a> = dyn Fn(ScriptRef, BootInstant) -> Cmd + Sync + 'a;
 
 impl Script {
