@@ -1,15 +1,19 @@
 //! Reports what has happened to a hold and to its release, each once.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::manager::engine::abandoned_releases;
 use crate::manager::engine::core::Core;
 use crate::manager::engine::held::HeldLock;
 use crate::manager::engine::registry::Entry;
 use crate::manager::telemetry::hold_events;
+use crate::manager::telemetry::logging;
 use crate::manager::telemetry::loss_report;
 use crate::manager::telemetry::record_report;
 use crate::protocol::outcome::Report;
+
+/// How long releases that are given up are counted before they are logged.
+const LOG_DELAY: Duration = Duration::from_secs(1);
 
 /// Publishes and logs what has happened since the last call.
 pub(crate) fn publish(core: &Arc<Core>, entry: &Arc<Entry>) {
@@ -25,7 +29,26 @@ pub(crate) fn publish(core: &Arc<Core>, entry: &Arc<Entry>) {
             Report::Released { sent_at, outcome } => {
                 hold_events::publish_release(core, entry, sent_at, outcome);
             }
-            Report::Abandoned => abandoned_releases::record(core, entry),
+            Report::Abandoned => {
+                if core.abandoned_releases.record(entry) {
+                    let core = core.clone();
+                    core.clone().executor.spawn(async move {
+                        tokio::time::sleep(LOG_DELAY).await;
+                        log_abandoned(&core);
+                    });
+                }
+            }
         }
+    }
+}
+
+/// Logs the releases that were given up since the last call.
+pub(crate) fn log_abandoned(core: &Core) {
+    if let Some(abandoned) = core.abandoned_releases.take() {
+        let store = core.address().unwrap_or_default().to_owned();
+        core.spawn_logging(move || {
+            let (lock, key) = (&abandoned.lock, abandoned.key.as_str());
+            logging::releases_abandoned(&store, lock, key, abandoned.releases);
+        });
     }
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use tokio_util::task::TaskTracker;
 
-use crate::manager::engine::abandoned_releases;
 use crate::manager::engine::core::{Core, Phase};
 use crate::manager::engine::registry::Entry;
 use crate::manager::engine::release;
@@ -65,7 +64,7 @@ pub(crate) fn close(core: &Arc<Core>) {
         core.registry.update(&entry, Acquisition::abandon);
         report::publish(core, &entry);
     }
-    abandoned_releases::log(core);
+    report::log_abandoned(core);
     core.store.close();
     core.telemetry.publish_connections_down();
 }
