@@ -130,6 +130,8 @@ pub(crate) struct Entry {
     /// The number of bodies under the hold, which stop by themselves when it is lost.
     bodies: AtomicUsize,
     bodies_ended: Notify,
+    /// Locked while reports are published, so that they are in order on every thread.
+    reporting: Mutex<()>,
     /// True once its end was published.
     is_end_published: AtomicBool,
     /// True once the holder has finished its work and released the hold.
@@ -224,9 +226,13 @@ impl Entry {
         }
     }
 
-    /// Returns, once, what has happened to the hold or its release.
-    pub(crate) fn poll_report(&self) -> Option<Report> {
-        lock(&self.state).0.poll_report()
+    /// Publishes, once and in order, what has happened to the hold and its release.
+    pub(crate) fn publish_reports(&self, publish: impl Fn(Report)) {
+        let _in_order = lock(&self.reporting);
+        let next = || lock(&self.state).0.poll_report();
+        while let Some(report) = next() {
+            publish(report);
+        }
     }
 
     /// Counts a body until the result is dropped.
@@ -293,6 +299,7 @@ impl Registry {
             confirmed: Notify::new(),
             bodies: AtomicUsize::new(0),
             bodies_ended: Notify::new(),
+            reporting: Mutex::new(()),
             is_end_published: AtomicBool::new(false),
             is_completed: AtomicBool::new(false),
         });

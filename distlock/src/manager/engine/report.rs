@@ -17,29 +17,27 @@ const LOG_DELAY: Duration = Duration::from_secs(1);
 
 /// Publishes and logs what has happened since the last call.
 pub(crate) fn publish(core: &Arc<Core>, entry: &Arc<Entry>) {
-    while let Some(report) = entry.poll_report() {
-        match report {
-            Report::Record(outcome) => record_report::publish(core, entry, outcome),
-            Report::Lost(end) => {
-                if let Some(hold) = HeldLock::of(core, entry) {
-                    hold.publish_loss(&end);
-                    loss_report::log_loss(hold, end);
-                }
-            }
-            Report::Released { sent_at, outcome } => {
-                hold_events::publish_release(core, entry, sent_at, outcome);
-            }
-            Report::Abandoned => {
-                if core.abandoned_releases.record(entry) {
-                    let core = core.clone();
-                    core.clone().executor.spawn(async move {
-                        tokio::time::sleep(LOG_DELAY).await;
-                        log_abandoned(&core);
-                    });
-                }
+    entry.publish_reports(|report| match report {
+        Report::Record(outcome) => record_report::publish(core, entry, outcome),
+        Report::Lost(end) => {
+            if let Some(hold) = HeldLock::of(core, entry) {
+                hold.publish_loss(&end);
+                loss_report::log_loss(hold, end);
             }
         }
-    }
+        Report::Released { sent_at, outcome } => {
+            hold_events::publish_release(core, entry, sent_at, outcome);
+        }
+        Report::Abandoned => {
+            if core.abandoned_releases.record(entry) {
+                let core = core.clone();
+                core.clone().executor.spawn(async move {
+                    tokio::time::sleep(LOG_DELAY).await;
+                    log_abandoned(&core);
+                });
+            }
+        }
+    });
 }
 
 /// Logs the releases that were given up since the last call.
