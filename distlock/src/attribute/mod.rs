@@ -26,7 +26,7 @@ use crate::lock::run::{Run, Stage};
 use crate::lock::scope;
 use crate::manager::LockManager;
 use crate::manager::telemetry::span::RunSpan;
-use crate::manager::telemetry::{acquire_call, logging};
+use crate::manager::telemetry::{acquire_events, logging};
 use crate::protocol::kind::Kind;
 
 /// A builder that joins the parts of a template into a key, in one allocation. Where the length of
@@ -438,7 +438,7 @@ fn first_stage(request: Result<Request, Bypass>) -> (Stage, bool) {
                 if let Some(manager) = scope::task_manager().or_else(installed)
                     && manager.core().check_process().is_ok()
                 {
-                    acquire_call::publish_run_if_false(manager.core(), label, template, kind);
+                    acquire_events::publish_run_if_false(manager.core(), label, template, kind);
                     logging::skipped(manager.core(), label, &error);
                 }
                 Err(error)

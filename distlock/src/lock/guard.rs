@@ -13,8 +13,7 @@ use crate::fencing::FencingToken;
 use crate::lock::scope::{self, Frame, ReentryLock};
 use crate::manager::LockManager;
 use crate::manager::engine::held::HeldLock;
-use crate::manager::engine::release::{self, AwaitedRelease};
-use crate::manager::engine::report;
+use crate::manager::engine::release;
 use crate::manager::telemetry::logging;
 use crate::manager::telemetry::span;
 use crate::observer::event::{AcquirePath, HoldOutcome};
@@ -331,7 +330,7 @@ impl LockGuard {
     pub(crate) fn path(&self) -> AcquirePath {
         match self.kind {
             Kind::Reentered { .. } => AcquirePath::Reentered,
-            Kind::Owner | Kind::Released => self.held.info.path,
+            Kind::Owner | Kind::Released => self.held.hold.origin.path,
         }
     }
 
@@ -362,56 +361,47 @@ impl LockGuard {
     /// that the lock had already been lost, returns that error, because the work ran without the
     /// lock.
     pub(crate) async fn finish(mut self, success: bool) -> Option<Error> {
-        self.start_release(success, true)?.wait().await;
-        let entry = &self.held.entry;
+        let is_lost = self.end_hold(HoldOutcome::Released)?;
+        let (core, held) = (self.manager.core(), &self.held);
+        if !is_lost {
+            held.entry.mark_completed();
+        }
+        if let Some(sending) = release::release(core, held, success && !is_lost) {
+            release::send_and_wait(sending, &held.entry).await;
+        }
+        let entry = &held.entry;
         let end = entry.peek(|acquisition| acquisition.end().cloned())?;
         let is_lost = entry.is_completed() && matches!(end, HoldEnd::Lost(_));
-        is_lost.then(|| self.held.end_error(end).with_body(BodyState::Completed))
+        is_lost.then(|| held.end_error(end).with_body(BodyState::Completed))
     }
 
-    /// Starts the release of a guard that owns its hold. With `awaited`, the caller waits for the
-    /// reply, and the release does not queue behind others.
-    fn start_release(&mut self, success: bool, awaited: bool) -> Option<AwaitedRelease> {
+    /// Reports the end of a hold that this guard owns, and returns whether it was lost. Returns
+    /// `None` if nothing is to be released.
+    fn end_hold(&mut self, outcome: HoldOutcome) -> Option<bool> {
         let Kind::Owner = std::mem::replace(&mut self.kind, Kind::Released) else {
             return None;
         };
-        let (core, held) = (self.manager.core(), &self.held);
-        let end_error = held.error();
         // After `fork`, the hold is the parent's.
-        if end_error.is_some() && core.is_inherited() {
+        if self.manager.core().is_inherited() {
             return None;
         }
+        let held = &self.held;
         // A guard that is dropped during its downgrade has no loss to report.
+        let end_error = held.error();
         let is_lost = end_error.is_some_and(|error| !matches!(error, Error::Released { .. }));
-        let held_for = held.age();
         if !is_lost {
-            held.publish_end(if awaited {
-                HoldOutcome::Released
-            } else {
-                span::drop_outcome()
-            });
-            if awaited {
-                held.entry.mark_completed();
-            }
+            held.publish_end(outcome);
+            logging::released(held, held.age());
         }
-        let started_release = if awaited {
-            Some(release::release(core, held, success && !is_lost))
-        } else {
-            release::release_in_background(core, &held.entry);
-            None
-        };
-        if is_lost {
-            report::publish(core, &held.entry);
-        } else {
-            logging::released(held, held_for);
-        }
-        started_release
+        Some(is_lost)
     }
 }
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        self.start_release(false, false);
+        if self.end_hold(span::drop_outcome()).is_some() {
+            release::release_in_background(self.manager.core(), &self.held.entry);
+        }
     }
 }
 

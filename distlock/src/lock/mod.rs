@@ -664,7 +664,11 @@ impl Lock {
         #[cfg(feature = "testing")]
         let options = core.store.begin(&key, options);
         let held = acquire::acquire(core, Request::new(key, self.kind, options, started)).await?;
-        logging::acquired(&held, held.info.path, core.clock.now().since(started));
+        logging::acquired(
+            &held,
+            held.hold.origin.path,
+            core.clock.now().since(started),
+        );
         Ok(LockGuard::new(self.manager.clone(), held))
     }
 

@@ -295,7 +295,11 @@ impl MultiLock {
             return Ok(None);
         };
         let guards = held.into_iter().map(|held| {
-            logging::acquired(&held, held.info.path, core.clock.now().since(started));
+            logging::acquired(
+                &held,
+                held.hold.origin.path,
+                core.clock.now().since(started),
+            );
             LockGuard::new(manager.clone(), held)
         });
         Ok(Guards::collect(guards))

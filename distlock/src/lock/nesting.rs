@@ -8,8 +8,9 @@ use crate::key::LockKey;
 use crate::lock::guard::LockGuard;
 use crate::lock::scope::{self, Frame};
 use crate::manager::LockManager;
-use crate::manager::telemetry::acquire_call::AcquireCall;
+use crate::manager::engine::acquire::AcquireCall;
 use crate::observer::event::AcquirePath;
+use crate::protocol::hold::GrantOrigin;
 use crate::protocol::kind::Kind;
 use crate::protocol::request::Request;
 
@@ -66,7 +67,7 @@ pub(crate) async fn reenter(
     request: Request,
 ) -> Result<LockGuard, Error> {
     let held = &frame.held;
-    let call = AcquireCall::begin(manager.core(), Arc::new(request));
+    let mut call = AcquireCall::begin(manager.core(), request);
     let acquired = match held.kind() {
         Kind::Read => {
             (held.check()).map(|()| LockGuard::reentered(manager.clone(), held.clone(), None))
@@ -74,7 +75,13 @@ pub(crate) async fn reenter(
         _ => take_turn(manager, frame, &call.request).await,
     };
     match &acquired {
-        Ok(_) => call.finish_acquired(AcquirePath::Reentered, held.fencing_token(), None),
+        Ok(_) => {
+            let origin = GrantOrigin {
+                path: AcquirePath::Reentered,
+                granted_at: None,
+            };
+            call.finish_acquired(origin, held.fencing_token());
+        }
         Err(error) => call.finish_failed(error),
     }
     acquired

@@ -136,7 +136,7 @@ impl Oracle {
     /// Checks that a hold ends a grace period before the server drops the lock. Validity counts
     /// from the request of the proof, and the server counts from later.
     fn check_grace(&self, state: &mut State, client: usize, hold: &HeldLock, left: Duration) {
-        let Some(safe_until) = hold.info.safe_deadline.safe_until() else {
+        let Some(safe_until) = hold.hold.safe_until() else {
             return;
         };
         let believed = safe_until.since(state.clients[client].clock.now());
@@ -194,7 +194,7 @@ impl State {
     /// Returns true if a client considers a hold valid now. Reading the hold itself would end it.
     pub(super) fn is_believed(&self, client: usize, hold: &HeldLock) -> bool {
         let known = &self.clients[client];
-        let safe_until = hold.info.safe_deadline.safe_until();
+        let safe_until = hold.hold.safe_until();
         !known.host.is_killed() && safe_until.is_some_and(|at| known.clock.now() < at)
     }
 }

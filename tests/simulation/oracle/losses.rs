@@ -60,8 +60,7 @@ impl State {
         let late: Vec<_> = (self.holds.iter())
             .filter(|(client, hold)| {
                 let time = self.clients[*client].clock.now();
-                hold.info
-                    .safe_deadline
+                hold.hold
                     .safe_until()
                     .is_some_and(|safe_until| time.since(safe_until) > GRANULARITY)
                     && !self.is_disturbed(*client, now)

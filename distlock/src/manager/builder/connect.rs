@@ -1,6 +1,6 @@
 //! Connecting: opens the store and starts a manager's background work.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use once_cell::sync::OnceCell;
@@ -15,7 +15,6 @@ use crate::error::Error;
 use crate::manager::LockManager;
 use crate::manager::builder::explain::explain;
 use crate::manager::builder::{LockManagerBuilder, Parts};
-use crate::manager::engine::abandoned_releases::AbandonedReleases;
 use crate::manager::engine::core::{Core, Phase, shut_down_error};
 use crate::manager::engine::driver;
 use crate::manager::engine::events::EventReceiver;
@@ -462,7 +461,7 @@ impl Assembly {
             show_keys: self.parts.show_keys,
             max_waiters: settings.max_waiters,
             registry: self.registry,
-            abandoned_releases: AbandonedReleases::default(),
+            abandoned_releases: Mutex::default(),
             renewal_monitor: RenewalMonitor::default(),
             skips: LoggedNames::default(),
             other_permits: LoggedNames::default(),

@@ -1,8 +1,7 @@
 //! An acquire call, from its start to its hold.
 //!
 //! A call runs on its caller's runtime, and needs no timer there. It sends its first command
-//! itself.
-//! The driver repeats what fails, and ends the wait.
+//! itself. The driver repeats what fails, and ends the wait.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,13 +15,12 @@ use crate::manager::engine::driver::{self, Sending};
 use crate::manager::engine::held::HeldLock;
 use crate::manager::engine::registry::Entry;
 use crate::manager::engine::release;
-use crate::manager::telemetry::acquire_call::AcquireCall;
 use crate::manager::telemetry::logging;
+use crate::observer::event::AcquireFailure;
 use crate::protocol::acquisition::{Acquisition, AcquisitionState};
 use crate::protocol::messages::HolderView;
 use crate::protocol::outcome::{Failure, Outcome, WaitReason};
 use crate::protocol::request::Request;
-use crate::util::clock::BootInstant;
 use crate::util::notify::wait_until;
 
 /// The least pause of a call that itself waits for its end.
@@ -31,24 +29,21 @@ const MIN_SLEEP: Duration = Duration::from_millis(10);
 /// Acquires the lock, with as many acquisitions as necessary. If this future is dropped, everything
 /// that it requested is cancelled.
 pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<HeldLock, Error> {
-    let mut call = AcquireCall::begin(core, Arc::new(request));
-    let request = call.request.clone();
+    let mut call = AcquireCall::begin(core, request);
     let mut wait_reason = None;
     let failure = loop {
-        let (mut attempt, sending) = AcquireAttempt::begin(core, &request, wait_reason.take());
-        let outcome = match sending {
+        let outcome = match call.begin_acquisition(wait_reason.take()) {
             Some(sending) => sending.send_here().await,
             None => None,
         };
         let outcome = match outcome {
             Some(outcome) => outcome,
-            None => attempt.outcome(&mut call).await,
+            None => call.outcome().await,
         };
         match outcome {
-            Outcome::Held => match attempt.take_hold() {
+            Outcome::Held => match call.take_hold() {
                 Some(held) => {
-                    let info = &held.info;
-                    call.finish_acquired(info.path, info.token, info.granted_at);
+                    call.finish_acquired(held.hold.origin, held.hold.token);
                     return Ok(held);
                 }
                 None => break Failure::ShutDown,
@@ -57,9 +52,7 @@ pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<HeldLo
             Outcome::Failed(failure) => break failure,
         }
     };
-    let error = failure_error(core, &request, failure);
-    call.finish_failed(&error);
-    Err(error)
+    Err(call.fail(failure))
 }
 
 /// Acquires several locks with one command, if all of them are free. Otherwise, or after an error,
@@ -71,11 +64,12 @@ pub(crate) async fn acquire_all(
     core: &Arc<Core>,
     requests: impl Iterator<Item = Request>,
 ) -> Result<Option<Vec<HeldLock>>, Error> {
-    let (mut attempts, sending): (Vec<_>, Vec<_>) = requests
-        .map(|request| AcquireAttempt::begin(core, &Arc::new(request), None))
-        .unzip();
-    let Some(sending) = sending.into_iter().collect::<Option<Vec<_>>>() else {
-        // A shutdown has begun.
+    let mut calls: Vec<_> = requests
+        .map(|request| AcquireCall::new(core, request))
+        .collect();
+    let sending = calls.iter_mut().map(|call| call.begin_acquisition(None));
+    // None are sent once a shutdown has begun.
+    let Some(sending) = sending.collect::<Option<Vec<_>>>() else {
         return Ok(None);
     };
     let (replied, reply) = oneshot::channel();
@@ -83,88 +77,114 @@ pub(crate) async fn acquire_all(
     // No result comes if the I/O thread no longer runs.
     if let Ok(Err(error)) = reply.await
         && error.is_unanswered()
-        && let Some(attempt) = attempts.first()
-        && attempt.entry.request.is_try_acquire()
+        && calls[0].request.is_try_acquire()
     {
-        let call = AcquireCall::begin(core, attempt.entry.request.clone());
-        let error = failure_error(core, &call.request, Failure::Unavailable(error));
-        call.finish_failed(&error);
-        return Err(error);
+        let mut call = calls.swap_remove(0);
+        call.publish_started();
+        return Err(call.fail(Failure::Unavailable(error)));
     }
-    let has_claimed =
-        |attempt: &AcquireAttempt| core.update(&attempt.entry, claim) == Some(Outcome::Held);
-    if !attempts.iter().all(has_claimed) {
+    if !calls
+        .iter()
+        .all(|call| call.poll_outcome() == Some(Outcome::Held))
+    {
         return Ok(None);
     }
-    let held = attempts.iter_mut().map(AcquireAttempt::take_hold);
+    let held = calls.iter_mut().map(AcquireCall::take_hold);
     let Some(held) = held.collect::<Option<Vec<_>>>() else {
         return Ok(None);
     };
-    for hold in &held {
-        let call = AcquireCall::begin(core, hold.entry.request.clone());
-        call.finish_acquired(hold.info.path, hold.info.token, hold.info.granted_at);
+    for (mut call, held) in calls.into_iter().zip(&held) {
+        call.publish_started();
+        call.finish_acquired(held.hold.origin, held.hold.token);
     }
     Ok(Some(held))
 }
 
-/// One acquisition of a call. If dropped before it becomes a hold, it is cancelled, whatever the
-/// store holds for it.
-struct AcquireAttempt {
-    core: Arc<Core>,
-    entry: Arc<Entry>,
-    became_hold: bool,
+/// A call that acquires a lock. If it is dropped without its lock, its acquisition is cancelled,
+/// whatever the store has for it.
+pub(crate) struct AcquireCall<'a> {
+    pub(crate) core: &'a Arc<Core>,
+    pub(crate) request: Arc<Request>,
+    /// Its acquisition, until that is a hold.
+    entry: Option<Arc<Entry>>,
+    /// True once it was published that the call was queued.
+    is_queued_published: bool,
+    /// The reason why it ends without its lock; `None` before its start is published, and after
+    /// its end is.
+    pub(crate) failure: Option<AcquireFailure>,
 }
 
-impl Drop for AcquireAttempt {
+impl Drop for AcquireCall<'_> {
     fn drop(&mut self) {
-        if !self.became_hold && !self.core.is_inherited() {
-            release::release_in_background(&self.core, &self.entry);
+        if !self.core.is_inherited() {
+            self.cancel_acquisition();
+            self.publish_failure();
         }
     }
 }
 
-impl AcquireAttempt {
-    /// Registers an acquisition, and returns its first command.
-    fn begin(
-        core: &Arc<Core>,
-        request: &Arc<Request>,
-        wait_reason: Option<WaitReason>,
-    ) -> (Self, Option<Sending>) {
+impl<'a> AcquireCall<'a> {
+    fn new(core: &'a Arc<Core>, request: Request) -> Self {
+        AcquireCall {
+            core,
+            request: Arc::new(request),
+            entry: None,
+            is_queued_published: false,
+            failure: None,
+        }
+    }
+
+    /// Begins a call, and publishes its start.
+    pub(crate) fn begin(core: &'a Arc<Core>, request: Request) -> Self {
+        let mut call = Self::new(core, request);
+        call.publish_started();
+        call
+    }
+
+    /// Cancels the acquisition before, registers another, and returns its first command; `None`
+    /// once a shutdown has begun.
+    fn begin_acquisition(&mut self, wait_reason: Option<WaitReason>) -> Option<Sending> {
+        self.cancel_acquisition();
+        let core = self.core;
         let now = core.clock.now();
-        let mut acquisition = Acquisition::new(request.clone(), wait_reason, core.rules);
+        let mut acquisition = Acquisition::new(self.request.clone(), wait_reason, core.rules);
         let action = acquisition.poll_action(false, now);
         let number = acquisition.awaited();
         // Random, because a pushed grant that names an owner id is trusted.
         let owner = core.random.next();
-        let attempt = AcquireAttempt {
-            core: core.clone(),
-            entry: core.registry.register(owner, acquisition),
-            became_hold: false,
-        };
+        let entry = core.registry.register(owner, acquisition);
+        self.entry = Some(entry.clone());
         // A shutdown that has begun either finds the new entry, or is noticed here.
         if core.phase() != Phase::Running {
-            core.update(&attempt.entry, |acquisition, now| {
+            core.update(&entry, |acquisition, now| {
                 acquisition.handle_shutdown(now);
                 // Its acquire was not sent.
                 acquisition.abandon();
             });
-            return (attempt, None);
+            return None;
         }
-        let sending = action.map(|action| Sending::new(core, &attempt.entry, action, number));
-        (attempt, sending)
+        Some(Sending::new(core, &entry, action?, number))
+    }
+
+    fn cancel_acquisition(&mut self) {
+        if let Some(entry) = self.entry.take() {
+            release::release_in_background(self.core, &entry);
+        }
     }
 
     /// Waits until the outcome is known.
-    async fn outcome(&self, call: &mut AcquireCall<'_>) -> Outcome {
-        let (core, entry) = (&*self.core, &*self.entry);
-        let claim_or_report = || {
-            let outcome = core.update(entry, claim);
+    async fn outcome(&mut self) -> Outcome {
+        let Some(entry) = self.entry.clone() else {
+            return Outcome::Retry(None);
+        };
+        let core = self.core;
+        let waiting = wait_until(&entry.changed, || {
+            let outcome = self.poll_outcome();
             if outcome.is_none() {
-                self.report_queued(call);
+                self.report_queued();
             }
             outcome
-        };
-        let waiting = wait_until(&entry.changed, claim_or_report);
+        });
         if !core.executor.inline {
             return waiting.await;
         }
@@ -176,37 +196,45 @@ impl AcquireAttempt {
                 biased;
                 outcome = &mut waiting => return outcome,
                 () = core.executor.sleep(remaining.max(MIN_SLEEP)) => {
-                    core.update(entry, Acquisition::handle_time);
+                    core.update(&entry, Acquisition::handle_time);
                 }
             }
         }
     }
 
-    /// Reports the call as queued, once.
-    fn report_queued(&self, call: &mut AcquireCall<'_>) {
-        if call.is_queued_published {
-            return;
-        }
-        if self.entry.peek(Acquisition::state) != AcquisitionState::Queued {
-            return;
-        }
-        let holder = || self.entry.peek(Acquisition::first_holder);
-        logging::queued(&self.entry.request, holder);
-        call.publish_queued(holder);
+    /// Returns the outcome, once it is known. A hold that has ended by now is not claimed.
+    fn poll_outcome(&self) -> Option<Outcome> {
+        self.core.update(self.entry.as_ref()?, |acquisition, now| {
+            acquisition.handle_time(now);
+            acquisition.poll_outcome()
+        })
     }
 
+    /// Reports the call as queued, once.
+    fn report_queued(&mut self) {
+        let Some(entry) = self.entry.clone().filter(|_| !self.is_queued_published) else {
+            return;
+        };
+        if entry.peek(Acquisition::state) == AcquisitionState::Queued {
+            self.is_queued_published = true;
+            let holder = || entry.peek(Acquisition::first_holder);
+            logging::queued(&self.request, holder);
+            self.publish_queued(holder);
+        }
+    }
+
+    /// Returns the hold. From here on its guard releases the lock.
     fn take_hold(&mut self) -> Option<HeldLock> {
-        let held = HeldLock::of(&self.core, &self.entry)?;
-        // From here on the guard releases the lock.
-        self.became_hold = true;
+        let held = HeldLock::of(self.core, self.entry.as_ref()?)?;
+        self.entry = None;
         Some(held)
     }
-}
 
-/// Returns the outcome, once it is known. A hold that has ended by now is not claimed.
-fn claim(acquisition: &mut Acquisition, now: BootInstant) -> Option<Outcome> {
-    acquisition.handle_time(now);
-    acquisition.poll_outcome()
+    fn fail(mut self, failure: Failure) -> Error {
+        let error = failure_error(self.core, &self.request, failure);
+        self.finish_failed(&error);
+        error
+    }
 }
 
 fn failure_error(core: &Core, request: &Request, failure: Failure) -> Error {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -10,7 +10,6 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::limits::Limits;
 use crate::error::{Error, Outage};
-use crate::manager::engine::abandoned_releases::AbandonedReleases;
 use crate::manager::engine::executor::{Executor, Work};
 use crate::manager::engine::registry::{Entry, Registry};
 use crate::manager::engine::renewal_monitor::RenewalMonitor;
@@ -48,7 +47,8 @@ pub(crate) struct Core {
     /// Upper limit of a lock's queue.
     pub(crate) max_waiters: u32,
     pub(crate) registry: Arc<Registry>,
-    pub(crate) abandoned_releases: AbandonedReleases,
+    /// The number of releases that were given up and not logged yet, and one of them.
+    pub(crate) abandoned_releases: Mutex<(usize, Option<Arc<Entry>>)>,
     pub(crate) renewal_monitor: RenewalMonitor,
     /// The locks whose first skip was logged.
     pub(crate) skips: LoggedNames,

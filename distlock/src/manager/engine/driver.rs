@@ -3,10 +3,8 @@
 //! A call sends its first command itself, and a holder its awaited release. What is late, dropped
 //! or repeated is sent here.
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::future::Future;
 use std::sync::Arc;
-use std::task::{Poll, ready};
 use std::time::Duration;
 
 use futures_util::future::FutureExt;
@@ -15,6 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::manager::engine::core::{Core, Phase};
 use crate::manager::engine::registry::Entry;
+use crate::manager::engine::release;
 use crate::manager::engine::renew;
 use crate::manager::engine::report;
 use crate::manager::engine::sync_future::SyncFuture;
@@ -26,6 +25,7 @@ use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply, Confirm, Downgrade, Release};
 use crate::store::read;
 use crate::util::clock::BootInstant;
+use crate::util::notify::wait_until;
 
 type StoreReply = Result<CommandReply, StoreError>;
 
@@ -36,14 +36,10 @@ pub(crate) async fn run(core: Arc<Core>) {
         let mut actions = Vec::new();
         for entry in core.registry.due(now) {
             actions.extend(Sending::next(&core, &entry, false));
-            report::publish(&core, &entry);
         }
         let is_usable = core.store.ready().now_or_never().is_some();
         if is_usable {
-            for entry in core.registry.due_retries(now) {
-                actions.extend(Sending::next(&core, &entry, true));
-            }
-            for entry in core.registry.due_releases(now, core.registry.room()) {
+            for entry in core.registry.due_repeats(now) {
                 actions.extend(Sending::next(&core, &entry, true));
             }
         }
@@ -98,12 +94,13 @@ pub(crate) struct Sending {
 
 impl Sending {
     /// Returns the next command of an acquisition, if one is due.
-    pub(crate) fn next(core: &Arc<Core>, entry: &Arc<Entry>, repeats: bool) -> Option<Self> {
+    fn next(core: &Arc<Core>, entry: &Arc<Entry>, repeats: bool) -> Option<Self> {
         let now = core.clock.now();
         let next = core.registry.drive(entry, |acquisition| {
             let action = acquisition.poll_action(repeats, now)?;
             Some((action, acquisition.awaited()))
         });
+        report::publish(core, entry);
         let (action, number) = next?;
         Some(Self::new(core, entry, action, number))
     }
@@ -148,14 +145,13 @@ impl Sending {
         }
     }
 
-    /// Prepares a command that ends with a reply or a timeout by itself. Returns false if it was
-    /// given up before.
-    fn keep_timeout(&self) -> bool {
+    /// Leaves the timeout of the command to its sender. Returns false if the command was given up.
+    fn leave_timeout(&self) -> bool {
         self.number.is_none()
             || self.core.registry.update(&self.entry, |acquisition| {
                 let is_awaited = acquisition.awaited() == self.number;
                 if is_awaited {
-                    acquisition.await_sender();
+                    acquisition.leave_timeout();
                 }
                 is_awaited
             })
@@ -169,7 +165,7 @@ impl Sending {
 
     /// Sends the command. Runs on the I/O thread, where the store keeps the timeout.
     pub(crate) async fn send(self) {
-        if self.keep_timeout()
+        if self.leave_timeout()
             && let Some(command) = self.entry.command(&self.action)
         {
             let call = self.core.store.call(command, self.timeout());
@@ -183,23 +179,13 @@ impl Sending {
     async fn reply(&self, call: impl Future<Output = StoreReply>) -> Option<StoreReply> {
         let Sending { core, entry, .. } = self;
         let started = core.command_start();
-        let mut call = pin!(call);
-        let mut changed = pin!(entry.changed.notified());
-        let mut is_sent = false;
-        let reply = poll_fn(|context| {
-            loop {
-                if is_sent && self.is_given_up() {
-                    return Poll::Ready(None);
-                }
-                is_sent = true;
-                if let Poll::Ready(reply) = call.as_mut().poll(context) {
-                    return Poll::Ready(Some(reply));
-                }
-                ready!(changed.as_mut().poll(context));
-                changed.set(entry.changed.notified());
-            }
-        });
-        let reply = reply.await;
+        // Before the first poll, too: the command is then not sent.
+        let given_up = wait_until(&entry.changed, || self.is_given_up().then_some(()));
+        let reply = tokio::select! {
+            biased;
+            () = given_up => None,
+            reply = call => Some(reply),
+        };
         let late = || Err::<(), _>(StoreError::timed_out(self.timeout()));
         match (&reply, started) {
             (Some(reply), _) => core.publish_command(operation(&self.action), started, reply),
@@ -276,7 +262,7 @@ pub(crate) async fn send_all(
         .filter_map(Sending::acquire_command)
         .collect();
     let Some(first) = sending.first() else { return };
-    if !sending.iter().all(Sending::keep_timeout) {
+    if !sending.iter().all(Sending::leave_timeout) {
         return;
     }
     let call = core
@@ -292,6 +278,7 @@ pub(crate) async fn send_all(
         _ => Ok(()),
     };
     for sending in sending {
+        let entry = sending.entry.clone();
         let reply = reply.clone().map(|reply| {
             reply.map(|proof| {
                 // Otherwise, nothing is in the store, as after a try of a lock that is held.
@@ -300,6 +287,10 @@ pub(crate) async fn send_all(
             })
         });
         sending.handle(reply, |_| ());
+        if result.is_err() {
+            // None of them is repeated by itself.
+            release::release_in_background(&core, &entry);
+        }
     }
     // The caller may be gone.
     let _ = replied.send(result);

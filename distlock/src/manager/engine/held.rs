@@ -11,7 +11,9 @@ use crate::key::LockKey;
 use crate::loss::LossReason;
 use crate::manager::engine::core::Core;
 use crate::manager::engine::registry::Entry;
-use crate::protocol::acquisition::{Acquisition, HoldInfo};
+use crate::manager::engine::report;
+use crate::protocol::acquisition::Acquisition;
+use crate::protocol::hold::Hold;
 use crate::protocol::kind::Kind;
 use crate::protocol::outcome::HoldEnd;
 use crate::util::clock::BootInstant;
@@ -38,7 +40,7 @@ use crate::util::notify::wait_until;
 pub struct HeldLock {
     pub(crate) core: Arc<Core>,
     pub(crate) entry: Arc<Entry>,
-    pub(crate) info: HoldInfo,
+    pub(crate) hold: Arc<Hold>,
 }
 
 impl HeldLock {
@@ -58,7 +60,7 @@ impl HeldLock {
     /// ```
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
-        self.info.token
+        self.hold.token
     }
 
     /// Returns the key of the lock.
@@ -95,7 +97,7 @@ impl HeldLock {
     /// ```
     #[must_use]
     pub fn is_held(&self) -> bool {
-        !self.core.is_inherited() && self.info.safe_deadline.check_valid(self.core.clock.now())
+        !self.core.is_inherited() && self.hold.check_valid(self.core.clock.now())
     }
 
     /// Returns how long the lock stays held without further renewals; zero once the hold has ended.
@@ -126,11 +128,7 @@ impl HeldLock {
         if !self.is_held() {
             return Duration::ZERO;
         }
-        let safe_until = self
-            .info
-            .safe_deadline
-            .safe_until()
-            .unwrap_or(BootInstant(0));
+        let safe_until = self.hold.safe_until().unwrap_or(BootInstant(0));
         safe_until.since(self.core.clock.now())
     }
 
@@ -242,9 +240,9 @@ impl HeldLock {
 impl HeldLock {
     /// Returns the hold of an acquisition, if the acquisition is or was held.
     pub(crate) fn of(core: &Arc<Core>, entry: &Arc<Entry>) -> Option<Self> {
-        let info = entry.peek(|acquisition| acquisition.hold_info().cloned())?;
+        let hold = entry.peek(|acquisition| acquisition.hold().cloned())?;
         let (core, entry) = (core.clone(), entry.clone());
-        Some(HeldLock { core, entry, info })
+        Some(HeldLock { core, entry, hold })
     }
 
     /// Returns the hold with the earliest safe deadline.
@@ -254,7 +252,7 @@ impl HeldLock {
     ) -> Option<Self> {
         let with_deadline = entries.filter_map(|entry| {
             let held = HeldLock::of(core, entry)?;
-            Some((held.info.safe_deadline.safe_until()?, held))
+            Some((held.hold.safe_until()?, held))
         });
         let (_, first) = with_deadline.min_by_key(|(safe_until, _)| *safe_until)?;
         Some(first)
@@ -265,12 +263,12 @@ impl HeldLock {
     }
 
     pub(crate) fn kind(&self) -> Kind {
-        self.info.kind
+        self.hold.kind
     }
 
     /// Returns the token that users see, see [`Kind::public_token`].
     pub(crate) fn public_token(&self) -> Option<FencingToken> {
-        self.kind().public_token(self.info.token)
+        self.kind().public_token(self.hold.token)
     }
 
     pub(crate) fn options(&self) -> &Options {
@@ -279,12 +277,12 @@ impl HeldLock {
 
     /// Returns the time since the hold began.
     pub(crate) fn age(&self) -> Duration {
-        self.core.clock.now().since(self.info.since)
+        self.core.clock.now().since(self.hold.since)
     }
 
     /// Returns the safe deadline, even after the hold has ended.
     pub(crate) fn safe_until(&self) -> BootInstant {
-        self.info.safe_deadline.last_safe_until()
+        self.hold.last_safe_until()
     }
 
     /// Returns the error of a hold that has ended, or `None` while it is held.
@@ -296,8 +294,9 @@ impl HeldLock {
             return Some(error);
         }
         let end = self.core.update(&self.entry, |acquisition, now| {
-            acquisition.end_of(self.info.token, now)
+            acquisition.end_of(self.hold.token, now)
         })?;
+        report::publish(&self.core, &self.entry);
         Some(self.end_error(end))
     }
 
@@ -313,7 +312,7 @@ impl HeldLock {
         }
         wait_until(&entry.changed, || {
             let new = HeldLock::of(core, entry)?;
-            if new.info.token != self.info.token {
+            if new.hold.token != self.hold.token {
                 return Some(Ok(new));
             }
             let end = entry.peek(|acquisition| acquisition.end().cloned())?;

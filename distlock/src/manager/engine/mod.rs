@@ -1,6 +1,5 @@
 //! The work on a manager's acquisitions: acquire, renew, check queues, release, shut down.
 
-pub(crate) mod abandoned_releases;
 pub(crate) mod acquire;
 pub(crate) mod core;
 pub(crate) mod driver;

@@ -316,7 +316,7 @@ impl Registry {
     }
 
     /// Runs `change` on an acquisition, updates the index, and wakes every task that waits for
-    /// something of it. Every change of an acquisition uses this function or `drive`.
+    /// something of it. Every change uses this function or `drive`, except that a report is taken.
     pub(crate) fn update<T>(&self, entry: &Entry, change: impl FnOnce(&mut Acquisition) -> T) -> T {
         self.apply(entry, Indexed::is_outdated, change)
     }
@@ -435,14 +435,18 @@ impl Registry {
         lock(&self.index).up_to(now, |index| &index.due, usize::MAX)
     }
 
-    /// Returns the acquires to repeat now, in the order of their calls.
-    pub(crate) fn due_retries(&self, now: BootInstant) -> Vec<Arc<Entry>> {
-        lock(&self.index).up_to(now, |index| &index.retries, usize::MAX)
+    /// Returns the acquires to repeat now, and as many releases as may be sent.
+    pub(crate) fn due_repeats(&self, now: BootInstant) -> Vec<Arc<Entry>> {
+        let (index, room) = (lock(&self.index), self.room());
+        let mut due = index.up_to(now, |index| &index.retries, usize::MAX);
+        due.extend(index.up_to(now, |index| &index.releases, room));
+        due
     }
 
-    /// Returns the next releases to send now.
-    pub(crate) fn due_releases(&self, now: BootInstant, limit: usize) -> Vec<Arc<Entry>> {
-        lock(&self.index).up_to(now, |index| &index.releases, limit)
+    /// Returns true if a release may be sent at once: there is room, and no other is due.
+    pub(crate) fn may_release(&self, now: BootInstant) -> bool {
+        let is_due = |(due, _): &(BootInstant, _)| *due <= now;
+        self.room() > 0 && !lock(&self.index).releases.first().is_some_and(is_due)
     }
 
     /// Returns the oldest release, if more than `MAX_BACKLOG` wait.

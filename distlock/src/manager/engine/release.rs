@@ -11,32 +11,33 @@ use crate::protocol::outcome::Action;
 use crate::util::clock::BootInstant;
 use crate::util::notify::wait_until;
 
-/// A release that has begun. It continues if this is dropped.
-#[must_use]
-pub(crate) struct AwaitedRelease {
-    entry: Arc<Entry>,
-    sending: Option<Sending>,
-}
-
 /// Begins the release of a hold after its work, ahead of others, because its holder waits.
-pub(crate) fn release(core: &Arc<Core>, hold: &HeldLock, succeeded: bool) -> AwaitedRelease {
-    let entry = hold.entry.clone();
-    let sending = begin(core, &entry, |acquisition, now| {
+pub(crate) fn release(core: &Arc<Core>, hold: &HeldLock, succeeded: bool) -> Option<Sending> {
+    begin(core, &hold.entry, |acquisition, now| {
         let has_begun = acquisition.release(succeeded, now);
         has_begun
             .then(|| acquisition.poll_action(true, now))
             .flatten()
-    });
-    AwaitedRelease { entry, sending }
+    })
+}
+
+/// Sends a release, and waits until the first attempt has a reply or has timed out. The release
+/// continues if this is dropped.
+pub(crate) async fn send_and_wait(sending: Sending, entry: &Entry) {
+    let _ = sending.send_here().await;
+    wait_until(&entry.changed, || {
+        entry.peek(Acquisition::was_release_attempted).then_some(())
+    })
+    .await;
 }
 
 /// Releases what the store may hold for an acquisition, if that is necessary. No caller waits for
-/// it.
+/// it, so it is sent after all releases that are due.
 pub(crate) fn release_in_background(core: &Arc<Core>, entry: &Arc<Entry>) {
-    let has_room = core.registry.room() > 0;
     let sending = begin(core, entry, |acquisition, now| {
-        let may_send = acquisition.release(false, now) && has_room;
-        may_send
+        let may_send = core.registry.may_release(now);
+        let has_begun = acquisition.release(false, now);
+        (has_begun && may_send)
             .then(|| acquisition.poll_action(true, now))
             .flatten()
     });
@@ -56,17 +57,4 @@ fn begin(
     });
     let (action, number) = next?;
     Some(Sending::new(core, entry, action, number))
-}
-
-impl AwaitedRelease {
-    /// Waits until the first attempt has a reply or has timed out.
-    pub(crate) async fn wait(self) {
-        let AwaitedRelease { entry, sending } = self;
-        let Some(sending) = sending else { return };
-        let _ = sending.send_here().await;
-        wait_until(&entry.changed, || {
-            entry.peek(Acquisition::was_release_attempted).then_some(())
-        })
-        .await;
-    }
 }

@@ -47,7 +47,7 @@ struct DueRenewal {
 
 impl DueRenewal {
     fn new(entry: Arc<Entry>) -> Option<Self> {
-        let token = entry.peek(|acquisition| Some(acquisition.hold_info()?.token))?;
+        let token = entry.peek(|acquisition| Some(acquisition.hold()?.token))?;
         let renewal = Renewal {
             key: entry.request.key.clone(),
             kind: entry.request.kind,
@@ -165,10 +165,10 @@ impl BatchOutcome {
 /// Returns how much time a hold had left when it was renewed at `now`. `None` if the hold has
 /// ended, or is near its limit, where the value means nothing.
 fn slack(acquisition: &Acquisition, now: BootInstant) -> Option<Duration> {
-    let info = acquisition.hold_info()?;
-    let safe_until = info.safe_deadline.safe_until()?;
+    let hold = acquisition.hold()?;
+    let safe_until = hold.safe_until()?;
     let max_hold = acquisition.request().options.max_hold;
-    let is_at_limit = max_hold.is_some_and(|max_hold| safe_until >= info.since + max_hold);
+    let is_at_limit = max_hold.is_some_and(|max_hold| safe_until >= hold.since + max_hold);
     (!is_at_limit).then(|| safe_until.since(now))
 }
 

@@ -11,6 +11,7 @@ use crate::manager::telemetry::logging;
 use crate::manager::telemetry::loss_report;
 use crate::manager::telemetry::record_report;
 use crate::protocol::outcome::Report;
+use crate::util::mutex::lock;
 
 /// How long releases that are given up are counted before they are logged.
 const LOG_DELAY: Duration = Duration::from_secs(1);
@@ -29,7 +30,10 @@ pub(crate) fn publish(core: &Arc<Core>, entry: &Arc<Entry>) {
             hold_events::publish_release(core, entry, sent_at, outcome);
         }
         Report::Abandoned => {
-            if core.abandoned_releases.record(entry) {
+            let mut abandoned = lock(&core.abandoned_releases);
+            abandoned.0 += 1;
+            if abandoned.1.is_none() {
+                abandoned.1 = Some(entry.clone());
                 let core = core.clone();
                 core.clone().executor.spawn(async move {
                     tokio::time::sleep(LOG_DELAY).await;
@@ -42,11 +46,12 @@ pub(crate) fn publish(core: &Arc<Core>, entry: &Arc<Entry>) {
 
 /// Logs the releases that were given up since the last call.
 pub(crate) fn log_abandoned(core: &Core) {
-    if let Some(abandoned) = core.abandoned_releases.take() {
+    let (releases, first) = std::mem::take(&mut *lock(&core.abandoned_releases));
+    if let Some(entry) = first {
         let store = core.address().unwrap_or_default().to_owned();
         core.spawn_logging(move || {
-            let (lock, key) = (&abandoned.lock, abandoned.key.as_str());
-            logging::releases_abandoned(&store, lock, key, abandoned.releases);
+            let (lock, key) = (entry.request.name(), entry.request.key.as_str());
+            logging::releases_abandoned(&store, &lock, key, releases);
         });
     }
 }

@@ -69,16 +69,12 @@ pub(crate) fn close(core: &Arc<Core>) {
     core.telemetry.publish_connections_down();
 }
 
-/// Fails all waiters, ends all holds, and returns the holds that ended.
+/// Fails all waiters, ends all holds, and returns the acquisitions of those that were not released.
 fn end_all(core: &Arc<Core>) -> Vec<Arc<Entry>> {
-    let mut held = Vec::new();
-    for entry in core.registry.all() {
-        let before = entry.peek(Acquisition::state);
-        core.update(&entry, Acquisition::handle_shutdown);
-        report::publish(core, &entry);
-        if before == AcquisitionState::Held {
-            held.push(entry);
-        }
-    }
-    held
+    let end = |entry: &Arc<Entry>| {
+        core.update(entry, Acquisition::handle_shutdown);
+        report::publish(core, entry);
+        entry.peek(Acquisition::state) == AcquisitionState::Lost
+    };
+    core.registry.all().into_iter().filter(end).collect()
 }

@@ -19,7 +19,7 @@ impl HeldLock {
         let validity = self.entry.request.timing.validity();
         let proven = self.safe_until() - validity;
         // An unconfirmed grant is valid for less, and its hold began with its proof.
-        self.core.clock.now().since(proven.max(self.info.since))
+        self.core.clock.now().since(proven.max(self.hold.since))
     }
 
     /// Publishes the end of the hold, at most once.

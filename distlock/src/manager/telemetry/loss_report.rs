@@ -75,8 +75,8 @@ impl LossLine {
         };
         let reply = tokio::time::timeout(HOLDER_QUERY_TIMEOUT, inspect_lock).await;
         if let Ok(Ok(inspection)) = &reply {
-            let (key, info) = (self.hold.lock_key().clone(), &self.hold.info);
-            data_loss::examine(core, &(key, info.token, info.since), inspection);
+            let (key, hold) = (self.hold.lock_key().clone(), &self.hold.hold);
+            data_loss::examine(core, &(key, hold.token, hold.since), inspection);
             let lost = self.hold.public_token();
             let is_newer = |last: &FencingToken| lost.is_some_and(|lost| *last > lost);
             self.newer_token = inspection.last_token.filter(is_newer);

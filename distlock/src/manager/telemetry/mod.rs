@@ -1,6 +1,6 @@
 //! The log lines, spans and events of a manager.
 
-pub(crate) mod acquire_call;
+pub(crate) mod acquire_events;
 pub(crate) mod data_loss;
 pub(crate) mod hold_events;
 pub(crate) mod known_data;

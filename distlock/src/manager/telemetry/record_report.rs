@@ -12,8 +12,11 @@ pub(crate) fn publish(core: &Core, entry: &Entry, outcome: RecordOutcome) {
     if outcome == RecordOutcome::Recorded {
         let request = &entry.request;
         core.known_data.record_success(request, request.started);
+    } else {
+        let store = core.address().unwrap_or("in this process").to_owned();
+        let request = entry.request.clone();
+        core.spawn_logging(move || log(&store, &request, outcome));
     }
-    log(core, &entry.request, outcome);
     core.publish(&entry.request, |lock, key| Event::SuccessRecorded {
         lock,
         key,
@@ -22,9 +25,8 @@ pub(crate) fn publish(core: &Core, entry: &Entry, outcome: RecordOutcome) {
 }
 
 /// Logs a success that is not, or may not be, recorded.
-fn log(core: &Core, request: &Request, outcome: RecordOutcome) {
+fn log(store: &str, request: &Request, outcome: RecordOutcome) {
     let (lock, key) = (&*request.name(), Visible(request.key.as_str()).to_string());
-    let store = core.address().unwrap_or("in this process");
     match outcome {
         RecordOutcome::Recorded => {}
         RecordOutcome::Refused => tracing::error!(

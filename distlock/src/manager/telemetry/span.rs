@@ -12,7 +12,7 @@ use crate::config::options::Options;
 use crate::error::Error;
 use crate::fencing::FencingToken;
 use crate::manager::engine::core::Core;
-use crate::manager::telemetry::acquire_call;
+use crate::manager::telemetry::acquire_events;
 use crate::manager::telemetry::logging::TARGET;
 use crate::observer::event::{AcquirePath, HoldOutcome, UNLABELED};
 use crate::protocol::kind::Kind;
@@ -35,7 +35,7 @@ impl Subject<'_> {
         if self.options.is_skip(error) {
             return "skipped";
         }
-        acquire_call::acquire_failure(error).map_or("misconfigured", |outcome| outcome.as_str())
+        acquire_events::acquire_failure(error).map_or("misconfigured", |outcome| outcome.as_str())
     }
 
     /// Records the fields that not every span has.

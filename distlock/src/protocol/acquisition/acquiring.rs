@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::error::Outage;
 use crate::observer::event::AcquirePath;
+use crate::protocol::hold::GrantOrigin;
 use crate::protocol::messages::{AcquireReply, Grant, HolderView, Proof};
 use crate::protocol::outcome::{Action, Failure, Outcome, WaitReason};
 use crate::protocol::request::Request;
@@ -21,8 +22,10 @@ pub(super) struct Acquiring {
     next: Next,
     /// Set if the store may hold state for this acquisition.
     may_be_stored: bool,
-    /// `may_be_stored`, and the remaining wait of the caller, before the acquire in flight.
-    previous: Previous,
+    /// `may_be_stored` before the acquire in flight.
+    was_stored: bool,
+    /// The remaining wait of the caller when the acquire in flight was sent.
+    wait: Duration,
     /// Set while the acquisition is queued, as far as is known.
     has_queue_entry: bool,
     /// Set once an acquire got no reply, so that it may be applied at any time until its apply-by.
@@ -36,28 +39,6 @@ pub(super) struct Acquiring {
     pushed: Option<Box<Grant>>,
     /// The origin of the grant that must be confirmed.
     origin: GrantOrigin,
-}
-
-/// How and when the lock was granted.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct GrantOrigin {
-    pub(super) path: AcquirePath,
-    /// The earliest possible time of the grant, if known.
-    pub(super) granted_at: Option<BootInstant>,
-}
-
-impl GrantOrigin {
-    /// The origin of a lock that was free.
-    pub(super) const FREE: GrantOrigin = GrantOrigin {
-        path: AcquirePath::Free,
-        granted_at: None,
-    };
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Previous {
-    may_be_stored: bool,
-    wait: Duration,
 }
 
 /// The next step of the acquisition, or the event for which it waits.
@@ -90,7 +71,8 @@ impl Acquiring {
         Acquiring {
             next: Next::Acquire,
             may_be_stored: false,
-            previous: Previous::default(),
+            was_stored: false,
+            wait: Duration::ZERO,
             has_queue_entry: false,
             was_unanswered: false,
             was_late: false,
@@ -158,11 +140,8 @@ impl Acquiring {
                 } else {
                     command_timeout.min(wait)
                 };
-                self.previous = Previous {
-                    may_be_stored: self.may_be_stored,
-                    wait,
-                };
-                self.may_be_stored = true;
+                self.wait = wait;
+                self.was_stored = std::mem::replace(&mut self.may_be_stored, true);
                 self.has_queue_entry = false;
                 self.next = Next::AwaitReply(late_at(now, timeout));
                 Some(Action::Acquire { wait, timeout })
@@ -225,7 +204,7 @@ impl Acquiring {
 
     /// Notes that this acquire left nothing in the store. Returns the holders of the lock.
     fn note_rejection(&mut self, holders: Vec<HolderView>) -> Vec<HolderView> {
-        self.may_be_stored = self.previous.may_be_stored;
+        self.may_be_stored = self.was_stored;
         self.wait_reason = None;
         let known = std::mem::take(&mut self.holders);
         if known.is_empty() { holders } else { known }
@@ -239,7 +218,7 @@ impl Acquiring {
         now: BootInstant,
     ) {
         if error.unsent {
-            self.may_be_stored = self.previous.may_be_stored;
+            self.may_be_stored = self.was_stored;
             self.backoff.reset();
         } else {
             self.was_unanswered |= !error.outage.is_rejection();
@@ -248,7 +227,7 @@ impl Acquiring {
         // A timeout that the end of the wait cut short says less than the reason before it.
         let cut_short = error.outage == Outage::TimedOut
             && !request.is_try_acquire()
-            && self.previous.wait < request.timing.command_timeout();
+            && self.wait < request.timing.command_timeout();
         if self.wait_reason.is_none() || !cut_short {
             self.wait_reason = Some(WaitReason::Error(error));
         }
@@ -358,7 +337,7 @@ impl Acquiring {
     }
 
     /// Waits for the reply to the command in flight for as long as its sender does.
-    pub(super) fn await_sender(&mut self) {
+    pub(super) fn leave_timeout(&mut self) {
         if let Next::AwaitReply(late_at) | Next::AwaitConfirmation(late_at) = &mut self.next {
             *late_at = NEVER;
         }

@@ -1,8 +1,7 @@
 //! The stage between a write hold and the read hold that replaces it.
 
-use crate::fencing::FencingToken;
-use crate::loss::LossReason;
 use crate::protocol::acquisition::holding::Holding;
+use crate::protocol::hold::GrantOrigin;
 use crate::protocol::messages::Proof;
 use crate::protocol::outcome::{Action, HoldEnd};
 use crate::protocol::request::Request;
@@ -13,34 +12,27 @@ use crate::util::clock::BootInstant;
 /// A downgrade. Its command is repeated until the write hold would have ended.
 #[derive(Debug)]
 pub(super) struct Downgrading {
-    /// The token of the write hold.
-    token: FencingToken,
-    since: BootInstant,
-    limit: Option<BootInstant>,
-    valid_until: BootInstant,
+    /// The write hold, which has ended here.
+    write: Holding,
     repeat_at: BootInstant,
-    last_error: Option<String>,
 }
 
 impl Downgrading {
     /// Ends a write hold, and returns its downgrade; `None` if it was no longer valid.
-    pub(super) fn of(held: &Holding, now: BootInstant) -> Option<Self> {
+    pub(super) fn of(write: &Holding, now: BootInstant) -> Option<Self> {
+        write.hold().close(now)?;
         Some(Downgrading {
-            token: held.token(),
-            since: held.since(),
-            limit: held.limit(),
-            valid_until: held.safe_deadline().close(now)?,
+            write: write.clone(),
             repeat_at: now,
-            last_error: None,
         })
     }
 
-    pub(super) fn valid_until(&self) -> BootInstant {
-        self.valid_until
+    fn valid_until(&self) -> BootInstant {
+        self.write.hold().last_safe_until()
     }
 
     pub(super) fn next_due(&self) -> BootInstant {
-        self.repeat_at.min(self.valid_until)
+        self.repeat_at.min(self.valid_until())
     }
 
     pub(super) fn action(&mut self, request: &Request, now: BootInstant) -> Option<Action> {
@@ -48,9 +40,9 @@ impl Downgrading {
             return None;
         }
         let command_timeout = request.timing.command_timeout();
-        let timeout = command_timeout.min(self.valid_until.since(now));
+        let timeout = command_timeout.min(self.valid_until().since(now));
         self.repeat_at = now + command_timeout;
-        let token = self.token;
+        let token = self.write.hold().token;
         Some(Action::Downgrade { token, timeout })
     }
 
@@ -66,20 +58,18 @@ impl Downgrading {
         proof: Proof,
         now: BootInstant,
     ) -> Option<Holding> {
-        let mut held = Holding::proven(request, rules, proof, now)?;
-        held.continue_from(self.since, self.limit);
-        Some(held)
+        let write = Some(&self.write);
+        Holding::proven(request, rules, proof, GrantOrigin::FREE, write, now)
     }
 
     pub(super) fn note_failure(&mut self, error: &StoreError) {
-        self.last_error = Some(error.to_string());
+        self.write.note_failure(error);
     }
 
-    /// Returns how the hold ends if no reply arrives in time.
-    pub(super) fn end(&self, now: BootInstant) -> HoldEnd {
-        HoldEnd::Lost(LossReason::NotRenewed {
-            last_error: self.last_error.clone(),
-            overdue: now.since(self.valid_until),
-        })
+    /// Returns how the hold ended, if no reply arrived while the write hold would have been valid.
+    pub(super) fn check_end(&self, now: BootInstant) -> Option<HoldEnd> {
+        self.write
+            .check_end(now)
+            .filter(|_| now >= self.valid_until())
     }
 }

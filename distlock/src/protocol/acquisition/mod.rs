@@ -8,10 +8,11 @@ use crate::error::{Holder, Outage};
 use crate::fencing::FencingToken;
 use crate::loss::LossReason;
 use crate::observer::event::{AcquirePath, RecordOutcome, ReleaseOutcome};
-use crate::protocol::acquisition::acquiring::{Acquiring, GrantOrigin};
+use crate::protocol::acquisition::acquiring::Acquiring;
 use crate::protocol::acquisition::downgrading::Downgrading;
-use crate::protocol::acquisition::holding::{HoldStatus, Holding};
-use crate::protocol::acquisition::releasing::{ReleaseStep, Releasing};
+use crate::protocol::acquisition::holding::Holding;
+use crate::protocol::acquisition::releasing::Releasing;
+use crate::protocol::hold::{GrantOrigin, Hold};
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
     AcquireReply, Confirmation, Grant, HolderView, Proof, ReleaseReply, RenewalFailure,
@@ -20,7 +21,6 @@ use crate::protocol::messages::{
 use crate::protocol::outcome::{Action, Failure, HoldEnd, Outcome, Report, WaitReason};
 use crate::protocol::request::Request;
 use crate::protocol::rules::Rules;
-use crate::protocol::safe_deadline::SafeDeadline;
 use crate::protocol::store_error::StoreError;
 use crate::util::clock::BootInstant;
 
@@ -42,7 +42,7 @@ pub(crate) struct Acquisition {
     /// Set once an acquire got no reply. The release is then repeated after its apply-by (R2).
     was_unanswered: bool,
     /// The hold, kept after it has ended.
-    hold_info: Option<HoldInfo>,
+    hold: Option<Arc<Hold>>,
     /// How the hold ended, once it has.
     end: Option<HoldEnd>,
     /// The outcome for the call, once it is known, unless it is a hold.
@@ -90,19 +90,6 @@ pub(crate) enum AcquisitionState {
     Ended,
 }
 
-/// A hold, for the code that uses it.
-#[derive(Clone, Debug)]
-pub(crate) struct HoldInfo {
-    /// The kind of the hold: that of the request, or a read after a downgrade.
-    pub(crate) kind: Kind,
-    pub(crate) token: FencingToken,
-    pub(crate) since: BootInstant,
-    pub(crate) safe_deadline: Arc<SafeDeadline>,
-    pub(crate) path: AcquirePath,
-    /// The earliest possible time of the grant, if the lock was handed off and the time is known.
-    pub(crate) granted_at: Option<BootInstant>,
-}
-
 impl Acquisition {
     /// Creates an acquisition that is about to send its acquire command. `wait_reason` is that of
     /// an earlier acquisition of the same call.
@@ -117,7 +104,7 @@ impl Acquisition {
             stage: Stage::Acquiring(Box::new(Acquiring::new(wait_reason))),
             commands: 0,
             was_unanswered: false,
-            hold_info: None,
+            hold: None,
             end: None,
             outcome: None,
             is_claimed: false,
@@ -202,14 +189,14 @@ impl Acquisition {
     }
 
     /// Returns the hold, even after it has ended.
-    pub(crate) fn hold_info(&self) -> Option<&HoldInfo> {
-        self.hold_info.as_ref()
+    pub(crate) fn hold(&self) -> Option<&Arc<Hold>> {
+        self.hold.as_ref()
     }
 
     /// Returns how the hold with this token ended, or `None` while it is held.
     pub(crate) fn end_of(&mut self, token: FencingToken, now: BootInstant) -> Option<HoldEnd> {
         self.handle_time(now);
-        let is_current = (self.hold_info.as_ref()).is_some_and(|info| info.token == token);
+        let is_current = (self.hold.as_ref()).is_some_and(|hold| hold.token == token);
         match (&self.stage, &self.end) {
             (Stage::Held(_), _) if is_current => None,
             (_, Some(end)) if is_current => Some(end.clone()),
@@ -320,8 +307,8 @@ impl Acquisition {
                 Ok(Confirmation::NotHeld) | Err(_) => acquiring.restart(),
             },
             Stage::Held(held) => {
-                let status = held.handle_confirmation(&self.request, self.rules, reply, now);
-                self.apply_status(status, now);
+                let loss = held.handle_confirmation(&self.request, self.rules, reply, now);
+                self.handle_loss(loss, now);
             }
             _ => {}
         }
@@ -339,10 +326,10 @@ impl Acquisition {
     ) {
         self.handle_time(now);
         if let Stage::Held(held) = &mut self.stage
-            && held.token() == token
+            && held.hold().token == token
         {
-            let status = held.handle_renewal(&self.request, self.rules, reply, sent_at, now);
-            self.apply_status(status, now);
+            let loss = held.handle_renewal(&self.request, self.rules, reply, sent_at, now);
+            self.handle_loss(loss, now);
         }
     }
 
@@ -363,7 +350,7 @@ impl Acquisition {
         }
     }
 
-    /// Handles the reply to a downgrade. The read hold has a new [`HoldInfo`].
+    /// Handles the reply to a downgrade. The read hold is a new [`Hold`].
     pub(crate) fn handle_downgrade(
         &mut self,
         reply: Result<Option<Proof>, StoreError>,
@@ -375,10 +362,10 @@ impl Acquisition {
         };
         match reply {
             Ok(Some(proof)) => match downgrading.finish(&self.request, self.rules, proof, now) {
-                Some(held) => self.begin_hold(held, GrantOrigin::FREE),
+                Some(held) => self.begin_hold(held),
                 None => self.end_downgrade(now),
             },
-            Ok(None) => self.apply_status(HoldStatus::Gone, now),
+            Ok(None) => self.handle_loss(Some(LossReason::Gone), now),
             // It is repeated while the write hold would have been valid.
             Err(error) => downgrading.note_failure(&error),
         }
@@ -386,8 +373,10 @@ impl Acquisition {
 
     /// Ends a downgrade that came too late, and releases whatever it left in the store.
     fn end_downgrade(&mut self, now: BootInstant) {
-        if let Stage::Downgrading(downgrading) = &self.stage {
-            self.end_hold(downgrading.end(now), now);
+        if let Stage::Downgrading(downgrading) = &self.stage
+            && let Some(end) = downgrading.check_end(now)
+        {
+            self.end_hold(end, now);
             self.begin_release(self.releasing(now), false);
         }
     }
@@ -413,8 +402,8 @@ impl Acquisition {
     /// Ends the hold if it has the token of the revocation.
     pub(crate) fn handle_revocation(&mut self, revocation: &RevocationNotice, now: BootInstant) {
         let held = matches!(self.stage, Stage::Held(_));
-        let is_meant = |hold_info: &HoldInfo| hold_info.token == revocation.token;
-        if held && self.hold_info.as_ref().is_some_and(is_meant) {
+        let is_meant = |hold: &Arc<Hold>| hold.token == revocation.token;
+        if held && self.hold.as_ref().is_some_and(is_meant) {
             let by = Some(&revocation.by).filter(|by| !by.is_empty()).cloned();
             self.end_by(LossReason::Revoked { by }, now);
         }
@@ -438,12 +427,10 @@ impl Acquisition {
                 if let Some(end) = held.check_end(now) {
                     self.end_hold(end, now);
                 } else if !may_extend && now >= held.claim_by(&self.request) {
-                    self.release_unclaimed(now);
+                    self.end_hold(HoldEnd::Unclaimed, now);
                 }
             }
-            Stage::Downgrading(downgrading) if now >= downgrading.valid_until() => {
-                self.end_downgrade(now);
-            }
+            Stage::Downgrading(_) => self.end_downgrade(now),
             Stage::Releasing(releasing) => {
                 releasing.handle_time(now);
                 if releasing.is_late(now) {
@@ -453,15 +440,15 @@ impl Acquisition {
                     self.abandon();
                 }
             }
-            Stage::Downgrading(_) | Stage::Lost | Stage::Ended => {}
+            Stage::Lost | Stage::Ended => {}
         }
     }
 
     /// Leaves the timeout of the command in flight to its sender.
-    pub(crate) fn await_sender(&mut self) {
+    pub(crate) fn leave_timeout(&mut self) {
         match &mut self.stage {
-            Stage::Acquiring(acquiring) => acquiring.await_sender(),
-            Stage::Releasing(releasing) => releasing.await_sender(),
+            Stage::Acquiring(acquiring) => acquiring.leave_timeout(),
+            Stage::Releasing(releasing) => releasing.leave_timeout(),
             _ => {}
         }
     }
@@ -474,7 +461,8 @@ impl Acquisition {
                 acquiring.handle_unanswered(&self.request, gave_up, now);
                 self.settle(now);
             }
-            Stage::Releasing(_) => drop(self.handle_release_reply(Err(gave_up), now)),
+            // It is repeated at once. The outcome of that attempt is reported.
+            Stage::Releasing(releasing) => drop(releasing.handle_reply(Err(gave_up), now)),
             _ => {}
         }
     }
@@ -505,7 +493,7 @@ impl Acquisition {
                 self.release_acquiring(now);
                 return matches!(self.stage, Stage::Releasing(_));
             }
-            Stage::Held(held) => held.safe_deadline().close(now),
+            Stage::Held(held) => held.hold().close(now),
             Stage::Downgrading(_) | Stage::Lost => None,
             Stage::Releasing(_) | Stage::Ended => return false,
         };
@@ -513,52 +501,37 @@ impl Acquisition {
         self.end.get_or_insert(HoldEnd::Released);
         // A success counts only under a hold that was valid to its end (P10).
         let succeeded = succeeded && safe_until.is_some() || !self.rules.success_only;
-        let releasing = match self.hold_info.as_ref().filter(|_| succeeded) {
-            Some(HoldInfo { token, since, .. }) => {
-                self.releasing(now)
-                    .after_success(&self.request, *token, *since)
-            }
-            None => self.releasing(now),
-        };
-        let releasing = releasing.with_valid_hold(safe_until);
+        let mut releasing = self.releasing(now).with_valid_hold(safe_until);
+        if let Some(hold) = self.hold.as_ref().filter(|_| succeeded) {
+            releasing = releasing.after_success(&self.request, hold);
+        }
         self.begin_release(releasing, has_queue_entry);
         true
     }
 
-    /// Handles the reply to a release, and returns the result of the attempt.
+    /// Handles the reply to a release, or its timeout.
     pub(crate) fn handle_release_reply(
         &mut self,
         reply: Result<ReleaseReply, StoreError>,
         now: BootInstant,
-    ) -> ReleaseStep {
+    ) {
         let Stage::Releasing(releasing) = &mut self.stage else {
-            return ReleaseStep::Done;
+            return;
         };
-        let has_failed = reply.is_err();
-        let first_sent_at = releasing.first_sent_at();
+        let first_sent_at = releasing.take_first_sent_at();
         self.reports.record = releasing.record_outcome(&reply).or(self.reports.record);
-        let step = releasing.handle_reply(reply, now);
-        let outcome = match step {
-            ReleaseStep::NotHeld => ReleaseOutcome::NotHeld,
-            ReleaseStep::RepeatAt(_) if has_failed => ReleaseOutcome::Unconfirmed,
-            ReleaseStep::Done | ReleaseStep::RepeatAt(_) => ReleaseOutcome::Released,
-        };
-        if let Some(sent_at) = first_sent_at.filter(|_| self.hold_info.is_some()) {
-            self.reports.released = Some((sent_at, outcome));
-        }
-        if step == ReleaseStep::NotHeld {
-            self.end = Some(HoldEnd::Lost(LossReason::Gone));
-            self.reports.is_lost = true;
-        }
-        let is_over = match step {
-            ReleaseStep::Done => !releasing.is_kept(),
-            ReleaseStep::NotHeld => !releasing.may_be_revived(now),
-            ReleaseStep::RepeatAt(_) => false,
-        };
-        if is_over {
+        let outcome = releasing.handle_reply(reply, now);
+        if releasing.is_in_flight() {
+            // No other step follows.
             self.stage = Stage::Ended;
         }
-        step
+        if let Some(sent_at) = first_sent_at.filter(|_| self.hold.is_some()) {
+            self.reports.released = Some((sent_at, outcome));
+        }
+        if outcome == ReleaseOutcome::NotHeld {
+            self.end = Some(HoldEnd::Lost(LossReason::Gone));
+            self.reports.is_lost = self.is_claimed;
+        }
     }
 
     /// Gives up a release. Returns false if there is none.
@@ -567,6 +540,12 @@ impl Acquisition {
             return false;
         };
         self.reports.record = releasing.abandon_record().or(self.reports.record);
+        if let Some(sent_at) = releasing
+            .take_first_sent_at()
+            .filter(|_| self.hold.is_some())
+        {
+            self.reports.released = Some((sent_at, ReleaseOutcome::Unconfirmed));
+        }
         // A lost hold has a report of its own, and a key that is kept is released.
         self.reports.is_abandoned = !releasing.is_kept() && !self.is_lost();
         self.stage = Stage::Ended;
@@ -669,8 +648,8 @@ impl Acquisition {
     // Transitions between stages.
 
     fn prove(&mut self, proof: Proof, origin: GrantOrigin, now: BootInstant) {
-        match Holding::proven(&self.request, self.rules, proof, now) {
-            Some(held) => self.begin_hold(held, origin),
+        match Holding::proven(&self.request, self.rules, proof, origin, None, now) {
+            Some(held) => self.begin_hold(held),
             None => {
                 if let Stage::Acquiring(acquiring) = &mut self.stage {
                     acquiring.restart();
@@ -682,11 +661,7 @@ impl Acquisition {
 
     fn apply_grant(&mut self, grant: &Grant, now: BootInstant) {
         match Holding::granted(&self.request, self.rules, grant, now) {
-            Some(held) => {
-                let path = AcquirePath::HandedOff;
-                let granted_at = grant.granted_at;
-                self.begin_hold(held, GrantOrigin { path, granted_at });
-            }
+            Some(held) => self.begin_hold(held),
             None => {
                 if let Stage::Acquiring(acquiring) = &mut self.stage {
                     acquiring.confirm(AcquirePath::HandedOff, grant.granted_at);
@@ -695,70 +670,50 @@ impl Acquisition {
         }
     }
 
-    fn begin_hold(&mut self, held: Holding, GrantOrigin { path, granted_at }: GrantOrigin) {
-        let is_downgraded = matches!(self.stage, Stage::Downgrading(_));
+    fn begin_hold(&mut self, held: Holding) {
         if let Some(acquiring) = self.acquiring() {
             self.was_unanswered = acquiring.was_unanswered();
         }
-        self.hold_info = Some(HoldInfo {
-            kind: if is_downgraded {
-                Kind::Read
-            } else {
-                self.request.kind
-            },
-            token: held.token(),
-            since: held.since(),
-            safe_deadline: held.safe_deadline().clone(),
-            path,
-            granted_at,
-        });
+        self.hold = Some(held.hold().clone());
         self.stage = Stage::Held(held);
     }
 
-    fn apply_status(&mut self, status: HoldStatus, now: BootInstant) {
-        match status {
-            HoldStatus::Held => {}
-            HoldStatus::Gone => {
-                self.end_hold(HoldEnd::Lost(LossReason::Gone), now);
-                // Makes the store hand a free lock to the next waiter (R31).
-                self.begin_release(self.releasing(now), false);
-            }
-            // Not released here: no other client can acquire the lock before its holder has stopped
-            // and releases it, or its TTL ends.
-            HoldStatus::Revoked => {
-                self.end_hold(HoldEnd::Lost(LossReason::Revoked { by: None }), now);
-            }
+    fn handle_loss(&mut self, reason: Option<LossReason>, now: BootInstant) {
+        let Some(reason) = reason else { return };
+        let is_gone = reason == LossReason::Gone;
+        self.end_hold(HoldEnd::Lost(reason), now);
+        // Makes the store hand a free lock to the next waiter (R31). A revoked lock is not released
+        // here: no other client can acquire it before its holder has stopped and releases it, or
+        // its TTL ends.
+        if is_gone && matches!(self.stage, Stage::Lost) {
+            self.begin_release(self.releasing(now), false);
         }
-    }
-
-    /// Releases a hold that its call does not claim. Others can then have the lock, and the call
-    /// acquires again once it is polled (R37).
-    fn release_unclaimed(&mut self, now: BootInstant) {
-        self.end_hold(HoldEnd::Unclaimed, now);
-        self.begin_release(self.releasing(now), true);
     }
 
     /// Ends the hold for a reason from outside, unless its time had ended it before.
     fn end_by(&mut self, reason: LossReason, now: BootInstant) {
         let by_time = match &self.stage {
             Stage::Held(held) => held.check_end(now),
-            Stage::Downgrading(downgrading) if now >= downgrading.valid_until() => {
-                Some(downgrading.end(now))
-            }
+            Stage::Downgrading(downgrading) => downgrading.check_end(now),
             _ => None,
         };
         self.end_hold(by_time.unwrap_or(HoldEnd::Lost(reason)), now);
     }
 
+    /// Ends the hold. One that its call has not claimed is released here: others can then have the
+    /// lock, and the call acquires again once it is polled (R37).
     fn end_hold(&mut self, end: HoldEnd, now: BootInstant) {
         match &self.stage {
-            Stage::Held(held) => drop(held.safe_deadline().close(now)),
+            Stage::Held(held) => drop(held.hold().close(now)),
             Stage::Downgrading(_) => {}
             _ => return,
         }
         self.end = Some(end);
         self.reports.is_lost = self.is_claimed;
         self.stage = Stage::Lost;
+        if !self.is_claimed {
+            self.begin_release(self.releasing(now), true);
+        }
     }
 
     /// Ends the acquiring stage once its outcome is known.

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use crate::fencing::FencingToken;
-use crate::observer::event::RecordOutcome;
+use crate::observer::event::{RecordOutcome, ReleaseOutcome};
 use crate::protocol::acquisition::acquiring;
+use crate::protocol::hold::Hold;
 use crate::protocol::messages::ReleaseReply;
 use crate::protocol::outcome::Action;
 use crate::protocol::request::Request;
@@ -41,6 +42,8 @@ pub(super) struct Releasing {
     sends_again: bool,
     /// Set if a failed attempt may nevertheless have been applied.
     may_be_applied: bool,
+    /// When the first attempt was sent, until its outcome is known.
+    first_sent_at: Option<BootInstant>,
     /// How many attempts have ended.
     attempts: u32,
     backoff: Backoff,
@@ -60,17 +63,6 @@ enum Next {
     HandOffAt(BootInstant),
 }
 
-/// The result of an attempt to release.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReleaseStep {
-    /// The release is complete.
-    Done,
-    /// The lock was no longer this owner's, although its hold was valid (R30).
-    NotHeld,
-    /// The release is repeated at this time. No caller needs to wait for that.
-    RepeatAt(BootInstant),
-}
-
 impl Releasing {
     pub(super) fn new(now: BootInstant) -> Self {
         Releasing {
@@ -85,6 +77,7 @@ impl Releasing {
             late_until: now,
             sends_again: false,
             may_be_applied: false,
+            first_sent_at: None,
             attempts: 0,
             backoff: BACKOFF,
         }
@@ -92,17 +85,12 @@ impl Releasing {
 
     /// Keeps the key for the rest of `min_hold`, and has the success recorded if the call runs at
     /// most once.
-    pub(super) fn after_success(
-        self,
-        request: &Request,
-        token: FencingToken,
-        since: BootInstant,
-    ) -> Self {
-        let held_for = self.began.since(since);
+    pub(super) fn after_success(self, request: &Request, hold: &Hold) -> Self {
+        let held_for = self.began.since(hold.since);
         let min_hold = request.options.min_hold.unwrap_or_default();
         Releasing {
             keep_for: min_hold.saturating_sub(held_for),
-            succeeded_under: request.once.as_ref().map(|_| token),
+            succeeded_under: request.once.as_ref().map(|_| hold.token),
             ..self
         }
     }
@@ -137,6 +125,9 @@ impl Releasing {
         }
         let timeout = request.timing.command_timeout();
         let keep_for = self.keep_for.saturating_sub(now.since(self.began));
+        if self.attempts == 0 {
+            self.first_sent_at = Some(now);
+        }
         self.next = Next::AwaitReply {
             sent_at: now,
             keep_for,
@@ -148,11 +139,6 @@ impl Releasing {
             after_unanswered: self.after_unanswered,
             timeout,
         })
-    }
-
-    /// Returns true while an acquire may be applied after the last release.
-    pub(super) fn may_be_revived(&self, now: BootInstant) -> bool {
-        now < self.late_until
     }
 
     /// Returns true while only `min_hold` keeps the key.
@@ -169,12 +155,9 @@ impl Releasing {
         self.attempts > 0
     }
 
-    /// Returns when the first attempt was sent, until it has ended.
-    pub(super) fn first_sent_at(&self) -> Option<BootInstant> {
-        match self.next {
-            Next::AwaitReply { sent_at, .. } if self.attempts == 0 => Some(sent_at),
-            _ => None,
-        }
+    /// Returns, once, when the first attempt was sent.
+    pub(super) fn take_first_sent_at(&mut self) -> Option<BootInstant> {
+        self.first_sent_at.take()
     }
 
     /// Returns when the release may be sent.
@@ -204,7 +187,7 @@ impl Releasing {
     }
 
     /// Waits for the reply to the release in flight for as long as its sender does.
-    pub(super) fn await_sender(&mut self) {
+    pub(super) fn leave_timeout(&mut self) {
         if let Next::AwaitReply { late_at, .. } = &mut self.next {
             *late_at = acquiring::NEVER;
         }
@@ -261,25 +244,44 @@ impl Releasing {
         matches!(self.next, Next::SendAt(_)) && now >= self.expires_at(request)
     }
 
+    /// Handles the reply to the release in flight, and returns its outcome. The release is over if
+    /// no other step replaces the one in flight.
     pub(super) fn handle_reply(
         &mut self,
         reply: Result<ReleaseReply, StoreError>,
         now: BootInstant,
-    ) -> ReleaseStep {
-        let sent = self.next;
+    ) -> ReleaseOutcome {
         self.attempts += 1;
-        let repeat_after = reply.as_ref().ok().and_then(|reply| reply.repeat_after);
-        let step = self.evaluate(reply, now);
-        if let ReleaseStep::RepeatAt(at) = step {
-            self.next = Next::SendAt(at);
-        } else if let (ReleaseStep::NotHeld, Some(after)) = (step, repeat_after) {
-            // The loss is known, and an acquire may still be applied.
+        let reply = match reply {
+            Ok(reply) => reply,
+            Err(error) => {
+                self.may_be_applied |= !error.unsent;
+                let pause = match error.is_unanswered() {
+                    false => self.backoff.next_delay(),
+                    // All releases are retried once the store is back.
+                    true if self.attempts == 1 => Duration::ZERO,
+                    true => MIN_PAUSE,
+                };
+                self.next = Next::SendAt(now + pause);
+                return ReleaseOutcome::Unconfirmed;
+            }
+        };
+        self.after_unanswered = false;
+        if let Some(after) = reply.repeat_after {
             self.late_until = now + after;
-            self.next = Next::SendAt(now + after);
+        }
+        // If the hold is still valid and the first release did not find its lock, the lock had
+        // already been lost. A hold that may have expired meanwhile proves nothing (R30).
+        let was_valid = self.safe_until.take().is_some_and(|at| now < at);
+        let is_lost = was_valid && !reply.was_held && !self.may_be_applied;
+        if std::mem::take(&mut self.sends_again) {
+            self.next = Next::SendAt(now);
+        } else if now < self.late_until {
+            self.next = Next::SendAt(self.late_until);
         } else if let Next::AwaitReply {
             sent_at, keep_for, ..
-        } = sent
-            && step == ReleaseStep::Done
+        } = self.next
+            && !is_lost
             && !keep_for.is_zero()
         {
             let handed_off_at = sent_at + keep_for;
@@ -289,40 +291,10 @@ impl Releasing {
                 ..Releasing::new(handed_off_at)
             };
         }
-        step
-    }
-
-    fn evaluate(
-        &mut self,
-        reply: Result<ReleaseReply, StoreError>,
-        now: BootInstant,
-    ) -> ReleaseStep {
-        match reply {
-            Ok(released) => {
-                self.after_unanswered = false;
-                // If the hold is still valid and the first release did not find its lock, the lock
-                // had already been lost. A hold that may have expired meanwhile proves nothing.
-                let was_valid = self.safe_until.take().is_some_and(|at| now < at);
-                if was_valid && !released.was_held && !self.may_be_applied {
-                    return ReleaseStep::NotHeld;
-                }
-                let at_once = std::mem::take(&mut self.sends_again).then_some(Duration::ZERO);
-                let repeat_after = released.repeat_after.or(at_once);
-                self.late_until = now + repeat_after.unwrap_or_default();
-                repeat_after.map_or(ReleaseStep::Done, |after| {
-                    ReleaseStep::RepeatAt(now + after)
-                })
-            }
-            Err(error) => {
-                self.may_be_applied |= !error.unsent;
-                // All releases are retried once the store is back.
-                if error.is_unanswered() {
-                    let is_first = self.attempts == 1;
-                    let pause = if is_first { Duration::ZERO } else { MIN_PAUSE };
-                    return ReleaseStep::RepeatAt(now + pause);
-                }
-                ReleaseStep::RepeatAt(now + self.backoff.next_delay())
-            }
+        if is_lost {
+            ReleaseOutcome::NotHeld
+        } else {
+            ReleaseOutcome::Released
         }
     }
 }

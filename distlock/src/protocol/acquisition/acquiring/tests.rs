@@ -19,7 +19,7 @@ fn a_grant_of_unknown_age_is_proven_first() {
     assert_eq!(command, Some(Action::Confirm { timeout: SECOND }));
     acquisition.handle_confirmation(Ok(Some(proof(2_000, 8)).into()), at(2_010));
     assert_eq!(
-        acquisition.hold_info().unwrap().token.get(),
+        acquisition.hold().unwrap().token.get(),
         8,
         "that of the proof"
     );

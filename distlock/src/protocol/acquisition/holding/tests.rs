@@ -6,13 +6,10 @@ use crate::protocol::acquisition::tests::*;
 fn a_hold_counts_from_the_send_of_the_acquire_that_proved_it() {
     let mut acquisition = sent();
     acquisition.handle_acquire_reply(held(7), at(1_500));
-    let hold_info = acquisition.hold_info().unwrap().clone();
+    let hold = acquisition.hold().unwrap().clone();
     let validity = Timing::new(SECOND * 30).validity();
-    assert_eq!(
-        hold_info.safe_deadline.safe_until(),
-        Some(at(1_000) + validity)
-    );
-    assert_eq!((hold_info.token.get(), hold_info.since), (7, at(1_500)));
+    assert_eq!(hold.safe_until(), Some(at(1_000) + validity));
+    assert_eq!((hold.token.get(), hold.since), (7, at(1_500)));
     let mut late = sent();
     late.handle_acquire_reply(held(7), at(1_000) + validity);
     assert_eq!(late.poll_outcome(), Some(Outcome::Retry(None)));
@@ -80,10 +77,10 @@ fn an_unclaimed_hold_is_no_loss() {
     acquisition.handle_time(at(60_000));
     assert_eq!(
         (acquisition.state(), acquisition.poll_report()),
-        (AcquisitionState::Lost, None)
+        (AcquisitionState::Releasing, None)
     );
     assert_eq!(acquisition.poll_outcome(), Some(Outcome::Retry(None)));
-    assert!(acquisition.release(false, at(60_000)));
+    assert!(!acquisition.release(false, at(60_000)), "it has begun");
 }
 
 #[test]
@@ -92,14 +89,14 @@ fn an_unclaimed_hold_is_not_extended_and_is_released() {
     let expected = at(1_010) + SECOND * 2;
     assert_eq!(full.poll_timeout(), Some(expected), "two command timeouts");
     let mut acquisition = unclaimed();
-    let safe_deadline = acquisition.hold_info().unwrap().safe_deadline.clone();
-    let half = at(2_010) + safe_deadline.safe_until().unwrap().since(at(2_010)) / 2;
+    let hold = acquisition.hold().unwrap().clone();
+    let half = at(2_010) + hold.safe_until().unwrap().since(at(2_010)) / 2;
     assert_eq!(acquisition.poll_timeout(), Some(half));
     assert_eq!(acquisition.poll_action(true, BootInstant(half.0 - 1)), None);
     assert_eq!(acquisition.state(), AcquisitionState::Held);
     assert_eq!(acquisition.poll_action(false, half), None);
     assert_eq!(acquisition.state(), AcquisitionState::Releasing);
-    assert!(!safe_deadline.check_valid(half));
+    assert!(!hold.check_valid(half));
     assert_eq!(acquisition.end(), Some(&HoldEnd::Unclaimed));
     assert_eq!(acquisition.poll_report(), None, "no caller had it");
     let outcome = acquisition.poll_outcome();
@@ -129,8 +126,11 @@ fn a_hold_knows_the_origin_of_its_grant() {
         (of_unknown_age, AcquirePath::HandedOff, None),
         (found, AcquirePath::QueueCheck, None),
     ] {
-        let hold_info = acquisition.hold_info().expect("a hold");
-        assert_eq!((hold_info.path, hold_info.granted_at), (path, granted_at));
+        let hold = acquisition.hold().expect("a hold");
+        assert_eq!(
+            (hold.origin.path, hold.origin.granted_at),
+            (path, granted_at)
+        );
     }
 }
 
@@ -253,8 +253,8 @@ fn downgrading() -> Acquisition {
 #[test]
 fn a_downgrade_ends_the_write_hold_before_its_command_is_sent() {
     let mut acquisition = downgrading();
-    let write = acquisition.hold_info().unwrap().clone();
-    assert!(!write.safe_deadline.check_valid(at(2_000)));
+    let write = acquisition.hold().unwrap().clone();
+    assert!(!write.check_valid(at(2_000)));
     let Some(Action::Downgrade { token, timeout }) = acquisition.poll_action(true, at(2_000))
     else {
         panic!("a command is due");
@@ -273,9 +273,9 @@ fn a_downgrade_ends_the_write_hold_before_its_command_is_sent() {
     assert!(repeated.is_some());
     acquisition.handle_downgrade(Ok(Some(proof(2_500, 9))), at(13_000));
     assert!(acquisition.is_confirmed());
-    let read = acquisition.hold_info().unwrap().clone();
+    let read = acquisition.hold().unwrap().clone();
     assert_eq!((read.token.get(), read.since), (9, write.since));
-    assert!(read.safe_deadline.check_valid(at(13_000)));
+    assert!(read.check_valid(at(13_000)));
     // Sent for the write hold, and late.
     acquisition.handle_renewal(Err(RenewalFailure::Gone), token, at(1_500), at(13_000));
     acquisition.handle_confirmation(Ok(Some(proof(1_500, 7)).into()), at(13_000));
@@ -299,11 +299,7 @@ fn a_downgrade_without_a_proof_in_time_is_a_loss() {
         acquisition.poll_action(true, at(2_000));
         let is_gone = reply == Ok(None);
         let late = if is_gone { at(2_500) } else { at(60_000) };
-        let valid_until = acquisition
-            .hold_info()
-            .unwrap()
-            .safe_deadline
-            .last_safe_until();
+        let valid_until = acquisition.hold().unwrap().last_safe_until();
         acquisition.handle_downgrade(reply, late);
         let expected = if is_gone {
             LossReason::Gone

@@ -9,35 +9,84 @@ fn a_release_that_finds_nothing_is_a_loss_if_the_hold_was_valid() {
         repeat_after: None,
         is_recorded: false,
     };
-    let released = |replies: &[Result<ReleaseReply, StoreError>], when: u64| {
+    let is_lost = |replies: &[Result<ReleaseReply, StoreError>], when: u64| {
         let mut acquisition = replied(held(7));
+        assert_eq!(acquisition.poll_outcome(), Some(Outcome::Held));
         assert!(acquisition.release(false, at(1_500)));
-        let last = replies
-            .iter()
-            .map(|reply| acquisition.handle_release_reply(reply.clone(), at(when)))
-            .last();
-        last.unwrap()
+        for reply in replies {
+            send_and_reply(&mut acquisition, reply.clone(), when);
+        }
+        let reports: Vec<_> = std::iter::from_fn(|| acquisition.poll_report()).collect();
+        let is_lost = reports.contains(&Report::Lost(HoldEnd::Lost(LossReason::Gone)));
+        assert_eq!(is_lost, acquisition.is_lost());
+        is_lost
     };
-    assert_eq!(released(&[Ok(nothing)], 1_600), ReleaseStep::NotHeld);
-    assert_eq!(
-        released(&[Ok(nothing)], 60_000),
-        ReleaseStep::Done,
-        "its lease may have ended"
-    );
+    assert!(is_lost(&[Ok(nothing)], 1_600));
+    assert!(!is_lost(&[Ok(nothing)], 60_000), "its lease may have ended");
     let ends = 1_000 + Timing::new(SECOND * 30).validity().as_millis() as u64;
-    assert_eq!(released(&[Ok(nothing)], ends), ReleaseStep::Done);
+    assert!(!is_lost(&[Ok(nothing)], ends));
     let unanswered = || Err(error(Outage::TimedOut));
-    assert_eq!(
-        released(&[unanswered(), Ok(nothing)], 1_600),
-        ReleaseStep::Done
-    );
+    assert!(!is_lost(&[unanswered(), Ok(nothing)], 1_600));
     let unsent = || Err(error(Outage::Unreachable).mark_unsent());
-    assert_eq!(
-        released(&[unsent(), Ok(nothing)], 1_600),
-        ReleaseStep::NotHeld
-    );
-    let replies = [unanswered(), unsent(), Ok(nothing)];
-    assert_eq!(released(&replies, 1_600), ReleaseStep::Done);
+    assert!(is_lost(&[unsent(), Ok(nothing)], 1_600));
+    assert!(!is_lost(&[unanswered(), unsent(), Ok(nothing)], 1_600));
+}
+
+/// Sends the release that is due next, and handles a reply to it.
+fn send_and_reply(
+    acquisition: &mut Acquisition,
+    reply: Result<ReleaseReply, StoreError>,
+    now: u64,
+) {
+    let due = acquisition.poll_repeat().expect("a release");
+    let action = acquisition.poll_action(true, due);
+    assert!(matches!(action, Some(Action::Release { .. })), "{action:?}");
+    acquisition.handle_release_reply(reply, at(now));
+}
+
+#[test]
+fn a_release_that_its_holder_gives_up_has_no_outcome_yet() {
+    let mut acquisition = replied(held(7));
+    assert!(acquisition.release(false, at(1_500)));
+    acquisition.poll_action(true, at(1_500));
+    acquisition.handle_unanswered(at(1_600));
+    assert_eq!(acquisition.poll_report(), None);
+    let released = ReleaseReply {
+        was_held: true,
+        repeat_after: None,
+        is_recorded: false,
+    };
+    send_and_reply(&mut acquisition, Ok(released), 1_700);
+    let expected = Report::Released {
+        sent_at: at(1_500),
+        outcome: ReleaseOutcome::Released,
+    };
+    assert_eq!(acquisition.poll_report(), Some(expected));
+    assert_eq!(acquisition.state(), AcquisitionState::Ended);
+}
+
+/// R2: an acquire that was applied after the first release is released at once, and those that may
+/// still be applied are released after their apply-by.
+#[test]
+fn a_grant_before_the_second_release_does_not_replace_it() {
+    let released = |repeat_after| {
+        Ok(ReleaseReply {
+            was_held: false,
+            repeat_after,
+            is_recorded: false,
+        })
+    };
+    let mut acquisition = sent();
+    acquisition.handle_acquire_reply(Err(error(Outage::TimedOut)), at(2_000));
+    assert!(acquisition.release(false, at(2_100)));
+    send_and_reply(&mut acquisition, released(Some(SECOND)), 2_110);
+    assert_eq!(acquisition.poll_repeat(), Some(at(3_110)));
+    acquisition.handle_grant(&grant(Some(2_200), 7), at(2_210));
+    assert_eq!(acquisition.poll_repeat(), Some(at(2_210)));
+    send_and_reply(&mut acquisition, released(None), 2_220);
+    assert_eq!(acquisition.poll_repeat(), Some(at(3_110)));
+    send_and_reply(&mut acquisition, released(None), 3_120);
+    assert_eq!(acquisition.state(), AcquisitionState::Ended);
 }
 
 /// The store may keep a queue entry for longer than a TTL.
@@ -128,8 +177,9 @@ fn a_failed_release_is_repeated() {
         (Outage::NotReady, 50),
         (Outage::NotReady, 100),
     ] {
-        let step = acquisition.handle_release_reply(Err(error(outage)), at(2_000));
-        assert_eq!(step, ReleaseStep::RepeatAt(at(2_000 + pause)), "{outage:?}");
+        send_and_reply(&mut acquisition, Err(error(outage)), 2_000);
+        let repeat_at = at(2_000 + pause);
+        assert_eq!(acquisition.poll_repeat(), Some(repeat_at), "{outage:?}");
     }
 }
 
@@ -152,7 +202,7 @@ fn only_a_success_under_a_valid_hold_is_recorded() {
         let mut acquisition = hourly();
         assert!(how(&mut acquisition), "a release is sent");
         let unanswered = Err(error(Outage::TimedOut));
-        acquisition.handle_release_reply(unanswered, at(2_500));
+        send_and_reply(&mut acquisition, unanswered, 2_500);
         recorded_under(&mut acquisition)
     };
     assert_eq!(succeeded(|hold| hold.release(true, at(2_000))), Some(7));
@@ -201,14 +251,14 @@ fn a_reply_says_whether_the_success_is_recorded() {
     let outcome = |succeeded: bool, is_recorded: bool| {
         let mut acquisition = hourly();
         assert!(acquisition.release(succeeded, at(2_000)));
-        acquisition.handle_release_reply(Err(error(Outage::TimedOut)), at(2_500));
+        send_and_reply(&mut acquisition, Err(error(Outage::TimedOut)), 2_500);
         assert_eq!(poll_record(&mut acquisition), None, "no reply");
         let reply = ReleaseReply {
             was_held: true,
             repeat_after: None,
             is_recorded,
         };
-        acquisition.handle_release_reply(Ok(reply), at(2_600));
+        send_and_reply(&mut acquisition, Ok(reply), 2_600);
         let outcome = poll_record(&mut acquisition);
         assert_eq!(poll_record(&mut acquisition), None, "once");
         outcome
@@ -232,7 +282,7 @@ fn each_success_has_one_outcome() {
         assert!(acquisition.release(true, at(2_000)));
         let mut outcomes = Vec::new();
         for reply in replies {
-            acquisition.handle_release_reply(reply.clone(), at(2_500));
+            send_and_reply(&mut acquisition, reply.clone(), 2_500);
             outcomes.extend(poll_record(&mut acquisition));
         }
         acquisition.abandon();

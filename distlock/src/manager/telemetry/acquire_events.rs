@@ -1,27 +1,16 @@
 //! The events of a call: one when it begins, and one when it ends, even if it is dropped.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::error::{Error, HoldKind, Holder};
 use crate::fencing::FencingToken;
+use crate::manager::engine::acquire::AcquireCall;
 use crate::manager::engine::core::Core;
 use crate::manager::telemetry::data_loss;
-use crate::observer::event::{AcquireFailure, AcquirePath, Event, SkipKind};
+use crate::observer::event::{AcquireFailure, Event, SkipKind};
 use crate::observer::telemetry::Delivery;
-use crate::protocol::request::Request;
-use crate::util::clock::BootInstant;
-
-/// A call that acquires a lock.
-pub(crate) struct AcquireCall<'a> {
-    core: &'a Core,
-    pub(crate) request: Arc<Request>,
-    /// True once it was published that the call was queued.
-    pub(crate) is_queued_published: bool,
-    /// The reason why it ends without its lock; `None` once it has the lock.
-    failure: Option<AcquireFailure>,
-}
+use crate::protocol::hold::GrantOrigin;
 
 /// Returns the name of an error in events and spans; `None` for a mistake of the caller.
 pub(crate) fn acquire_failure(error: &Error) -> Option<AcquireFailure> {
@@ -58,25 +47,21 @@ pub(crate) fn publish_run_if_false(
     core.telemetry.emit(Delivery::BestEffort, event);
 }
 
-impl<'a> AcquireCall<'a> {
-    pub(crate) fn begin(core: &'a Core, request: Arc<Request>) -> Self {
+impl AcquireCall<'_> {
+    /// Publishes the start of the call. Its end is then published, too.
+    pub(crate) fn publish_started(&mut self) {
         let event = || Event::AcquireStarted {
-            lock: request.name(),
-            key: request.key.shared(),
-            kind: request.kind.hold_kind(),
+            lock: self.request.name(),
+            key: self.request.key.shared(),
+            kind: self.request.kind.hold_kind(),
         };
-        request.set_delivery(core.telemetry.emit(Delivery::BestEffort, event));
-        AcquireCall {
-            core,
-            request,
-            is_queued_published: false,
-            failure: Some(AcquireFailure::Cancelled),
-        }
+        let delivery = self.core.telemetry.emit(Delivery::BestEffort, event);
+        self.request.set_delivery(delivery);
+        self.failure = Some(AcquireFailure::Cancelled);
     }
 
     /// Publishes that the call was queued. `holder` is called only if the event is observed.
-    pub(crate) fn publish_queued(&mut self, holder: impl FnOnce() -> Option<Holder>) {
-        self.is_queued_published = true;
+    pub(crate) fn publish_queued(&self, holder: impl FnOnce() -> Option<Holder>) {
         self.core.publish(&self.request, |lock, key| Event::Queued {
             lock,
             key,
@@ -84,13 +69,8 @@ impl<'a> AcquireCall<'a> {
         });
     }
 
-    /// Ends the call with its lock. `granted_at` is the earliest time of a hand-off, if known.
-    pub(crate) fn finish_acquired(
-        mut self,
-        path: AcquirePath,
-        fencing_token: FencingToken,
-        granted_at: Option<BootInstant>,
-    ) {
+    /// Ends the call with its lock.
+    pub(crate) fn finish_acquired(mut self, origin: GrantOrigin, fencing_token: FencingToken) {
         self.failure = None;
         data_loss::on_acquired(self.core, &self.request, fencing_token);
         self.core.publish(&self.request, |lock, key| {
@@ -101,15 +81,15 @@ impl<'a> AcquireCall<'a> {
                 kind: self.request.kind.hold_kind(),
                 weight: self.request.kind.permits_held(),
                 waited: now.since(self.request.started),
-                path,
+                path: origin.path,
                 fencing_token: self.request.kind.public_token(fencing_token),
-                handoff: granted_at.map(|granted_at| now.since(granted_at)),
+                handoff: origin.granted_at.map(|granted_at| now.since(granted_at)),
             }
         });
     }
 
     /// Ends the call without its lock: as skipped, if its options say so.
-    pub(crate) fn finish_failed(mut self, error: &Error) {
+    pub(crate) fn finish_failed(&mut self, error: &Error) {
         if let Error::AlreadyRan { last_success, .. } = error {
             let age = SystemTime::now().duration_since(*last_success);
             let since = self.core.clock.now() - age.unwrap_or_default();
@@ -134,22 +114,21 @@ impl<'a> AcquireCall<'a> {
                 holder: error.holders().first().cloned(),
             });
     }
-}
 
-impl Drop for AcquireCall<'_> {
-    fn drop(&mut self) {
-        if let Some(outcome) = self.failure
-            && !self.core.is_inherited()
-        {
-            let waited = || self.core.clock.now().since(self.request.started);
-            self.core
-                .publish(&self.request, |lock, key| Event::AcquireFailed {
-                    lock,
-                    key,
-                    kind: self.request.kind.hold_kind(),
-                    waited: waited(),
-                    outcome,
-                });
-        }
+    /// Publishes that the call ended without its lock, unless its end was published or it was not
+    /// started.
+    pub(crate) fn publish_failure(&mut self) {
+        let Some(outcome) = self.failure.take() else {
+            return;
+        };
+        let waited = self.core.clock.now().since(self.request.started);
+        self.core
+            .publish(&self.request, |lock, key| Event::AcquireFailed {
+                lock,
+                key,
+                kind: self.request.kind.hold_kind(),
+                waited,
+                outcome,
+            });
     }
 }

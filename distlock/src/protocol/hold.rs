@@ -1,7 +1,10 @@
-//! The safe deadline of a hold (R9). No other module computes that of an acquisition.
+//! A hold and its safe deadline (R9). No other module computes that of an acquisition.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::fencing::FencingToken;
+use crate::observer::event::AcquirePath;
+use crate::protocol::kind::Kind;
 use crate::protocol::messages::Grant;
 use crate::protocol::rules::Rules;
 use crate::protocol::timing::Timing;
@@ -46,50 +49,81 @@ pub(crate) fn granted_until(
     (safe_until.since(now) >= timing.lease / 2).then_some(safe_until)
 }
 
-/// The safe deadline of a hold. The acquisition uses it to decide when the hold ends, and every
-/// check of whether the lock is held reads it. Such a check must cost next to nothing, so the
-/// deadline is one atomic.
+/// A hold. The acquisition, and every handle of it, share it.
 #[derive(Debug)]
-pub(crate) struct SafeDeadline(AtomicU64);
+pub(crate) struct Hold {
+    /// That of the request, or a read after a downgrade.
+    pub(crate) kind: Kind,
+    pub(crate) token: FencingToken,
+    pub(crate) since: BootInstant,
+    pub(crate) origin: GrantOrigin,
+    /// The safe deadline. One atomic, because every check of whether the lock is held reads it.
+    safe_until: AtomicU64,
+}
 
-impl SafeDeadline {
-    /// Returns the safe deadline of a new hold: `safe_until`, or `limit` if that is earlier.
-    pub(crate) fn new(rules: Rules, safe_until: BootInstant, limit: Option<BootInstant>) -> Self {
-        let safe_until = limited(rules, safe_until, limit);
-        SafeDeadline(AtomicU64::new(safe_until.0 & !CLOSED))
+/// How and when a lock was granted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GrantOrigin {
+    pub(crate) path: AcquirePath,
+    /// The earliest possible time of the grant, if the lock was handed off and the time is known.
+    pub(crate) granted_at: Option<BootInstant>,
+}
+
+impl GrantOrigin {
+    /// The origin of a lock that was free.
+    pub(crate) const FREE: GrantOrigin = GrantOrigin {
+        path: AcquirePath::Free,
+        granted_at: None,
+    };
+}
+
+impl Hold {
+    /// Returns a hold that is valid until `safe_until`.
+    pub(crate) fn new(
+        kind: Kind,
+        token: FencingToken,
+        since: BootInstant,
+        origin: GrantOrigin,
+        safe_until: BootInstant,
+    ) -> Self {
+        Hold {
+            kind,
+            token,
+            since,
+            origin,
+            safe_until: AtomicU64::new(safe_until.0 & !CLOSED),
+        }
     }
 
-    /// Moves the safe deadline to `safe_until`, but never to an earlier time. Returns false if the
-    /// hold has ended: the proof then comes too late and changes nothing.
-    pub(crate) fn extend(
-        &self,
-        rules: Rules,
-        safe_until: BootInstant,
-        limit: Option<BootInstant>,
-        now: BootInstant,
-    ) -> bool {
-        let safe_until = limited(rules, safe_until, limit).0 & !CLOSED;
+    /// Moves the safe deadline to `safe_until`, but never to an earlier time, and not if the hold
+    /// has ended: the proof then comes too late.
+    pub(crate) fn extend(&self, safe_until: BootInstant, now: BootInstant) {
         // A later deadline is a greater number, and a closed one is greater than all that are open.
-        self.check_valid(now) && self.0.fetch_max(safe_until, Ordering::AcqRel) < CLOSED
+        if self.check_valid(now) {
+            self.safe_until
+                .fetch_max(safe_until.0 & !CLOSED, Ordering::AcqRel);
+        }
     }
 
     /// Moves the safe deadline to `until` if that is earlier and the hold has not ended.
     pub(crate) fn shorten(&self, until: BootInstant) {
         // An error means that the deadline is already early enough, or the hold has ended.
-        let _ = (self.0).fetch_update(Ordering::AcqRel, Ordering::Acquire, |current| {
-            (until.0 < current && current < CLOSED).then_some(until.0)
-        });
+        let _ = self
+            .safe_until
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |current| {
+                (until.0 < current && current < CLOSED).then_some(until.0)
+            });
     }
 
     /// Returns true if the hold is valid. Once false, it stays false: the first call that finds the
     /// deadline passed closes the hold, so that no proof that is just arriving can revive it.
     pub(crate) fn check_valid(&self, now: BootInstant) -> bool {
-        let mut current = self.0.load(Ordering::Acquire);
+        let mut current = self.safe_until.load(Ordering::Acquire);
         while current < CLOSED {
             if now.0 < current {
                 return true;
             }
-            match self.0.compare_exchange(
+            match self.safe_until.compare_exchange(
                 current,
                 current | CLOSED,
                 Ordering::AcqRel,
@@ -104,24 +138,28 @@ impl SafeDeadline {
 
     /// Returns the safe deadline without reading the clock, or `None` once the hold is closed.
     pub(crate) fn safe_until(&self) -> Option<BootInstant> {
-        let current = self.0.load(Ordering::Acquire);
+        let current = self.safe_until.load(Ordering::Acquire);
         (current < CLOSED).then_some(BootInstant(current))
     }
 
     /// Returns the safe deadline, even after the hold has ended.
     pub(crate) fn last_safe_until(&self) -> BootInstant {
-        BootInstant(self.0.load(Ordering::Acquire) & !CLOSED)
+        BootInstant(self.safe_until.load(Ordering::Acquire) & !CLOSED)
     }
 
     /// Ends the hold. Returns its safe deadline if it was still valid.
     pub(crate) fn close(&self, now: BootInstant) -> Option<BootInstant> {
-        let before = self.0.fetch_or(CLOSED, Ordering::AcqRel);
+        let before = self.safe_until.fetch_or(CLOSED, Ordering::AcqRel);
         (now.0 < before && before < CLOSED).then_some(BootInstant(before))
     }
 }
 
 /// Returns `safe_until`, or `limit` if that is earlier: no hold is valid beyond its limit.
-fn limited(rules: Rules, safe_until: BootInstant, limit: Option<BootInstant>) -> BootInstant {
+pub(crate) fn limited(
+    rules: Rules,
+    safe_until: BootInstant,
+    limit: Option<BootInstant>,
+) -> BootInstant {
     match limit {
         Some(limit) => safe_until.min(limit),
         None if rules.safe_deadline => safe_until,
@@ -139,49 +177,50 @@ mod tests {
         BootInstant(ms * 1_000_000)
     }
 
-    fn begun(limit: Option<BootInstant>) -> SafeDeadline {
-        SafeDeadline::new(Rules::ALL, at(1_300), limit)
+    fn begun() -> Hold {
+        let token = FencingToken::new(7);
+        Hold::new(Kind::Mutex, token, at(1_000), GrantOrigin::FREE, at(1_300))
     }
 
     #[test]
     fn a_hold_ends_at_its_safe_deadline_and_is_not_revived() {
-        let safe_deadline = begun(None);
-        assert!(safe_deadline.check_valid(at(1_299)));
-        assert!(!safe_deadline.check_valid(at(1_300)));
-        assert!(!safe_deadline.extend(Rules::ALL, at(9_000), None, at(1_250)));
-        assert!(!safe_deadline.check_valid(at(1_200)), "lost stays lost");
-        assert_eq!(safe_deadline.safe_until(), None);
+        let hold = begun();
+        assert!(hold.check_valid(at(1_299)));
+        assert!(!hold.check_valid(at(1_300)));
+        hold.extend(at(9_000), at(1_250));
+        assert!(!hold.check_valid(at(1_200)), "lost stays lost");
+        assert_eq!(hold.safe_until(), None);
     }
 
     #[test]
     fn a_proof_never_shortens_and_never_passes_the_limit() {
+        let hold = begun();
+        hold.extend(at(1_200), at(1_000));
+        assert_eq!(hold.safe_until(), Some(at(1_300)));
         let limit = Some(at(1_500));
-        let safe_deadline = begun(limit);
-        assert!(safe_deadline.extend(Rules::ALL, at(1_200), limit, at(1_000)));
-        assert_eq!(safe_deadline.safe_until(), Some(at(1_300)));
-        assert!(safe_deadline.extend(Rules::ALL, at(9_000), limit, at(1_000)));
-        assert_eq!(safe_deadline.safe_until(), limit);
+        assert_eq!(limited(Rules::ALL, at(9_000), limit), at(1_500));
+        assert_eq!(limited(Rules::ALL, at(1_400), limit), at(1_400));
     }
 
     #[test]
     fn a_limit_shortens_a_hold_that_has_not_ended() {
-        let safe_deadline = begun(None);
+        let hold = begun();
         for (until, expected) in [(1_200, 1_200), (1_250, 1_200)] {
-            safe_deadline.shorten(at(until));
-            assert_eq!(safe_deadline.safe_until(), Some(at(expected)));
+            hold.shorten(at(until));
+            assert_eq!(hold.safe_until(), Some(at(expected)));
         }
-        safe_deadline.close(at(1_000));
-        safe_deadline.shorten(at(1_100));
-        assert_eq!(safe_deadline.last_safe_until(), at(1_200));
+        hold.close(at(1_000));
+        hold.shorten(at(1_100));
+        assert_eq!(hold.last_safe_until(), at(1_200));
     }
 
     #[test]
     fn an_end_reports_whether_the_hold_was_valid() {
-        assert_eq!(begun(None).close(at(1_299)), Some(at(1_300)));
-        assert_eq!(begun(None).close(at(1_300)), None);
-        let safe_deadline = begun(None);
-        safe_deadline.close(at(1_000));
-        assert_eq!(safe_deadline.close(at(1_000)), None);
+        assert_eq!(begun().close(at(1_299)), Some(at(1_300)));
+        assert_eq!(begun().close(at(1_300)), None);
+        let hold = begun();
+        hold.close(at(1_000));
+        assert_eq!(hold.close(at(1_000)), None);
     }
 
     #[test]
