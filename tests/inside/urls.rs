@@ -148,6 +148,13 @@ fn with_password() -> impl Strategy<Value = String> {
     })
 }
 
+/// The schemes of a server that this build can use.
+const SCHEMES: &[&str] = if cfg!(feature = "tls") {
+    &["redis", "valkey", "rediss", "valkeys"]
+} else {
+    &["redis", "valkey"]
+};
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 5_000, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -178,7 +185,7 @@ proptest! {
 
     #[test]
     fn a_valid_url_is_parsed_into_its_parts(
-        scheme in select(vec!["redis", "valkey", "rediss", "valkeys"]),
+        scheme in select(SCHEMES),
         user in prop::option::of(any::<String>()), pass in prop::option::of(any::<String>()),
         host in select(vec![("localhost", "localhost"), ("127.0.0.1", "127.0.0.1"), ("[::1]", "::1"), ("a.b-c", "a.b-c")]),
         port in prop::option::of(1u16..), db in prop::option::of(0..1_000i64),
