@@ -19,7 +19,7 @@ use crate::store::{BoxFuture, EventSink, LockStore, OpenedStore, Settings};
 
 mod context;
 mod counted;
-mod hold;
+mod holds;
 #[cfg(test)]
 #[cfg(distlock_inside)]
 #[path = "../../../../tests/inside/hooks.rs"]
@@ -29,7 +29,6 @@ mod once;
 mod queue;
 mod records;
 pub(crate) mod server;
-mod shares;
 #[cfg(test)]
 #[cfg(distlock_inside)]
 #[path = "../../../../tests/inside/memory/mod.rs"]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::context::CommandContext;
-use super::hold::HoldState;
+use super::holds::HoldState;
 use super::lock::MemoryLock;
 use super::records::StoredRecord;
 use crate::fencing::FencingToken;
@@ -57,7 +57,7 @@ impl MemoryLock {
         token: FencingToken,
     ) -> bool {
         let owner_id = context.owner_id(owner);
-        let hold = self.hold_of(&owner_id);
+        let hold = self.holds.get_mut(&owner_id);
         let hold = hold.filter(|hold| hold.token == token && hold.state == HoldState::Held);
         let Some(hold) = hold else {
             let known = self.records.0.get(&once.selector);
@@ -81,7 +81,7 @@ impl MemoryLock {
     /// Returns when an owner acquired its hold, unless that was revoked or released. After a step
     /// of the clock back, that is now, as in the record of a success.
     fn held_since(&mut self, context: &CommandContext<'_>, owner: OwnerNumber) -> Option<u64> {
-        let hold = self.hold_of(&context.owner_id(owner))?;
+        let hold = self.holds.get_mut(&context.owner_id(owner))?;
         (hold.state == HoldState::Held).then_some(hold.since.min(context.wall))
     }
 }
