@@ -14,16 +14,15 @@ use tokio::runtime::Handle;
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::{AbortHandle, JoinHandle};
 
+use crate::config;
 use crate::config::limits::Limits;
-use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::protocol::messages::{OwnerNumber, Proof};
+use crate::protocol::messages::OwnerNumber;
 use crate::protocol::rules::Rules;
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply, Confirm, Release, Revoke};
 use crate::store::redis::conn::client::Client;
-use crate::store::redis::quorum::attempt::{Attempt, Token};
-use crate::store::redis::quorum::config::QuorumConfig;
+use crate::store::redis::quorum::attempt::{Attempt, Hold, Token};
 use crate::store::redis::quorum::hooks::QuorumHooks;
 use crate::store::redis::quorum::nodes::QuorumNodes;
 use crate::store::redis::transport::config::RedisConfig;
@@ -37,7 +36,6 @@ mod acquire;
 mod admin;
 mod attempt;
 mod commands;
-mod config;
 mod grants;
 pub(crate) mod hooks;
 mod nodes;
@@ -46,7 +44,7 @@ mod renew;
 
 pub(super) struct Quorum {
     nodes: QuorumNodes,
-    config: QuorumConfig,
+    config: config::quorum::Quorum,
     rules: Rules,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
@@ -97,21 +95,6 @@ impl Acquisition {
     }
 }
 
-/// A hold that a majority of the nodes has.
-struct Hold {
-    attempt: Arc<Attempt>,
-    token: Token,
-}
-
-impl Hold {
-    fn proof(&self) -> Proof {
-        Proof {
-            sent_at: self.attempt.started,
-            token: FencingToken::new(self.token),
-        }
-    }
-}
-
 impl Quorum {
     /// Opens the connections in the background, on the current runtime.
     pub(super) fn connect_lazy(
@@ -129,8 +112,8 @@ impl Quorum {
 
     fn open(config: &RedisConfig, hosts: &[Host], client: Client) -> Arc<Self> {
         Arc::new_cyclic(|quorum: &Weak<Quorum>| {
-            let quorum_config = QuorumConfig(config.quorum.clone());
-            let size = quorum_config.quorum_size(hosts.len(), client.rules);
+            let majority = hosts.len() / 2 + usize::from(client.rules.majority);
+            let size = config.quorum.size.unwrap_or(majority);
             let events = client.events.clone();
             let weak_quorum = quorum.clone();
             let node_client = Client {
@@ -146,7 +129,7 @@ impl Quorum {
             };
             Quorum {
                 nodes: QuorumNodes::open(config, size, hosts, &node_client),
-                config: quorum_config,
+                config: config.quorum.clone(),
                 rules: client.rules,
                 clock: client.clock,
                 random: client.random,
