@@ -204,7 +204,6 @@ impl MemoryServer {
             records: {
                 let records = lock
                     .records
-                    .0
                     .iter()
                     .map(|(selector, stored)| RecordSnapshot {
                         selector: selector.clone(),
@@ -324,7 +323,7 @@ impl MemoryServer {
     pub(crate) fn shift_records(&self, key: &LockKey, hours: i64) {
         let now = self.now();
         self.state().locks.with(key, now, |lock| {
-            for stored in lock.records.0.values_mut() {
+            for stored in lock.records.values_mut() {
                 stored.record.since = stored.record.since.strict_add_signed(hours * HOUR);
             }
         });

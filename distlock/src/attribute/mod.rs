@@ -432,19 +432,11 @@ impl<F: Future> Future for Locked<F> {
             Poll::Ready(Ok(output)) => Poll::Ready(output),
             // An error of the body is an output, so this one is of the call's own locks.
             Poll::Ready(Err(error)) => Poll::Ready(match self.on_busy {
-                Some(on_busy) if is_skip(&error) => on_busy(error),
+                Some(on_busy) if error.is_skip() => on_busy(error),
                 _ => (self.on_error)(error),
             }),
         }
     }
-}
-
-/// Returns true for an error that `on_busy` gets.
-fn is_skip(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Busy { .. } | Error::AlreadyRan { .. } | Error::RunIfFalse { .. }
-    )
 }
 
 /// The `succeeded` function without `min_hold` and success records, where the result is not used.

@@ -107,7 +107,7 @@ impl MemoryLock {
                 && kind.weight() <= kind.capacity()
                 && held_kind.is_none_or(|held| held.is_same(kind.lock_kind()));
             if is_served && !self.holds.has_room(kind) {
-                return NextGrant::Full;
+                return NextGrant::Taken;
             }
             let Some(head) = self.queue.remove_head().filter(|_| is_served) else {
                 continue;

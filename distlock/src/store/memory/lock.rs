@@ -1,19 +1,20 @@
 //! The state of one lock, and the commands of a mutex, which follow the scripts in `lua/` step by
 //! step. Those of a counted lock are in `counted`.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::{CommandContext, MAX_WORK};
 use super::holds::{Fence, Hold, HoldState, Holds};
+use super::once::StoredRecord;
 use super::queue::{OwnerId, Queue, QueueEntry, REMOVAL_COST};
-use super::records::Records;
 use crate::fencing::FencingToken;
 use crate::protocol::holder_name;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueueReply, Confirmation, Grant, Inspection, OwnerNumber, Proof,
-    QueuedWaiter, Renewal, RenewalFailure, RevokeReply,
+    QueuedWaiter, Renewal, RenewalFailure, RevocationNotice, RevokeReply,
 };
 use crate::protocol::timing::Timing;
 use crate::store::StoreEvent;
@@ -31,15 +32,14 @@ pub(super) struct MemoryLock {
     pub(super) holds: Holds,
     pub(super) queue: Queue,
     pub(super) fence: Option<Fence>,
-    pub(super) records: Records,
+    /// The success records, by selector.
+    pub(super) records: HashMap<String, StoredRecord>,
 }
 
 /// The result of granting to the next waiters.
 pub(super) enum NextGrant {
-    /// The first live waiter has the lock.
-    Granted,
-    /// The first live waiter of a counted lock does not fit.
-    Full,
+    /// The lock is taken, or the next waiter of a counted lock does not fit.
+    Taken,
     /// The caller is the first waiter, and takes the lock itself.
     Caller,
     /// No client waits.
@@ -54,7 +54,7 @@ impl MemoryLock {
         self.fence.take_if(|fence| fence.expires_at <= now);
         self.queue.remove_expired(now);
         self.holds.remove_expired(now, !self.queue.is_empty());
-        self.records.remove_expired(now);
+        self.records.retain(|_, stored| stored.expires_at > now);
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -236,7 +236,12 @@ impl MemoryLock {
             (self.fence.as_ref()).map_or(newest, |fence| fence.token)
         };
         for (client, token) in notified {
-            context.push_revocation(&client, revoke.key, token);
+            let notice = RevocationNotice {
+                key: revoke.key.clone(),
+                token,
+                by: context.client.name.to_string(),
+            };
+            context.push(&client, StoreEvent::Revoked(notice));
         }
         self.clamp_ttl(context.now);
         for owner_id in &gone {
@@ -335,7 +340,8 @@ impl MemoryLock {
                 })
                 .collect(),
             last_token: self.fence.as_ref().map(|fence| fence.token),
-            record: self.records.get("").filter(|_| !self.is_counted()),
+            record: (self.records.get("").filter(|_| !self.is_counted()))
+                .map(|stored| stored.record.clone()),
             ..Inspection::default()
         }
     }
@@ -370,7 +376,7 @@ impl MemoryLock {
             return self.grant_counted(context, me);
         }
         if self.is_taken() {
-            return NextGrant::Granted;
+            return NextGrant::Taken;
         }
         while context.work > 0 {
             let Some((head, marked)) = self.queue.head() else {
@@ -388,7 +394,7 @@ impl MemoryLock {
                 if let Some(head) = self.queue.mark_head() {
                     self.grant(context, &head);
                 }
-                return NextGrant::Granted;
+                return NextGrant::Taken;
             } else {
                 self.queue.remove_head();
                 context.work -= REMOVAL_COST;

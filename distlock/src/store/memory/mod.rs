@@ -27,7 +27,6 @@ pub(crate) mod hooks;
 mod lock;
 mod once;
 mod queue;
-mod records;
 pub(crate) mod server;
 #[cfg(test)]
 #[cfg(distlock_inside)]
@@ -201,7 +200,7 @@ fn run(
             )
         }
         Command::DeleteRecord(DeleteRecord { key, selector }) => {
-            let deleted = locks.with(key, now, |lock| lock.records.delete(selector));
+            let deleted = locks.with(key, now, |lock| lock.records.remove(selector).is_some());
             CommandReply::RecordDeleted(Ok(deleted))
         }
     }
