@@ -12,12 +12,12 @@ use crate::key::LockKey;
 use crate::protocol::messages::{Acquire, AcquireReply, Grant, OwnerNumber};
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
-use crate::store::StoreEvent;
 use crate::store::redis::quorum::attempt::{Attempt, Hold, Token, Traces};
 use crate::store::redis::quorum::commands::{Action, NodeCommand, Refusal};
 use crate::store::redis::quorum::grants::{Failure, Grants, Step};
 use crate::store::redis::quorum::release::MIN_REST_TIMEOUT;
 use crate::store::redis::quorum::{Acquisition, Quorum, Turn};
+use crate::store::{LockStore, StoreEvent};
 use crate::util::clock::BootInstant;
 use crate::util::random::Random;
 
@@ -198,7 +198,7 @@ impl Quorum {
         asks_one_first: bool,
     ) -> Result<Hold, Failure> {
         let nodes = &self.nodes;
-        if let Some(error) = nodes.unavailable() {
+        if let Some(error) = self.unavailable() {
             return Err(Failure::Error(error));
         }
         let started = self.clock.now();
@@ -207,23 +207,23 @@ impl Quorum {
             owner: self.random.next(),
             timing: wanted.timing,
             metadata: wanted.metadata.clone(),
-            floor: nodes.newest_time() + TOKEN_LEAD_MICROS,
+            floor: self.newest_time() + TOKEN_LEAD_MICROS,
             started,
             is_contended: AtomicBool::new(false),
             is_released: AtomicBool::new(false),
-            nodes: nodes.all.iter().map(|_| Traces::default().into()).collect(),
+            nodes: nodes.iter().map(|_| Traces::default().into()).collect(),
         });
         let begin = |acquisition: &mut Acquisition| acquisition.begin(attempt.clone());
         if self.update(wanted.caller, begin) != Some(true) {
             return Err(Failure::Error(StoreError::timed_out(wanted.timeout)));
         }
-        let mut grants = Grants::new(nodes.all.len(), nodes.quorum_size, self.rules);
+        let mut grants = Grants::new(nodes.len(), self.quorum_size, self.rules);
         let send = |node, action| {
             let (quorum, attempt) = (self.clone(), attempt.clone());
             quorum.send(node, attempt, action, wanted.timeout)
         };
-        let is_usable = |node: &usize| nodes.all[*node].unavailable().is_none();
-        let first = (0..nodes.all.len()).find(is_usable);
+        let is_usable = |node: &usize| nodes[*node].unavailable().is_none();
+        let first = (0..nodes.len()).find(is_usable);
         let first = first.filter(|_| asks_one_first);
         if let Some(first) = first {
             let (_, reply) = send(first, Action::Acquire).await;
@@ -236,7 +236,7 @@ impl Quorum {
             grants.handle(first, reply);
         }
         let mut commands = JoinSet::new();
-        for node in (0..nodes.all.len()).filter(|node| first != Some(*node)) {
+        for node in (0..nodes.len()).filter(|node| first != Some(*node)) {
             commands.spawn_on(send(node, Action::Acquire), &self.runtime);
         }
         while let Some(Ok((node, reply))) = commands.join_next().await {
@@ -290,7 +290,7 @@ impl Quorum {
         action: Action,
         timeout: Duration,
     ) -> (usize, Result<Token, Refusal>) {
-        let node = &self.nodes.all[index];
+        let node = &self.nodes[index];
         let mut traces = attempt.nodes[index].lock().await;
         if attempt.is_released.load(Ordering::Acquire) {
             return (index, Err(Refusal::Outdated));

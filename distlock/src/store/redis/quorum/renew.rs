@@ -61,15 +61,15 @@ impl Quorum {
         holds: Vec<Hold>,
         timeout: Duration,
     ) -> Vec<Result<(), RenewalFailure>> {
-        let (nodes, quorum_size) = (self.nodes.all.len(), self.nodes.quorum_size);
+        let (nodes, quorum_size) = (self.nodes.len(), self.quorum_size);
         let holds = Arc::new(holds);
-        let newest = self.nodes.newest_time();
+        let newest = self.newest_time();
         let mut renewing = JoinSet::new();
         for index in 0..nodes {
             let (quorum, holds) = (self.clone(), holds.clone());
             renewing.spawn_on(
                 async move {
-                    let node = &quorum.nodes.all[index];
+                    let node = &quorum.nodes[index];
                     let renew = RenewOnNode {
                         holds: &holds,
                         newest,
