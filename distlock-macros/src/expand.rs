@@ -13,7 +13,7 @@ use crate::errors::Errors;
 use crate::function::{Boxed, Form, Function};
 use crate::key_fn::{self, map_group};
 use crate::lazy;
-use crate::policy::{OnBusy, Policy};
+use crate::policy::OnBusy;
 use crate::request::{key_builder, request, skip};
 use crate::template::Template;
 
@@ -58,10 +58,8 @@ fn try_expand(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream>
         ));
     };
     let is_generic = function.may_be_generic();
-    let mut request = request(&args, &templates, is_generic);
-    if !args.policy.is_empty() {
-        request = (args.policy).decide(&args.krate, &request, &skip(&args));
-    }
+    let request = request(&args, &templates, is_generic);
+    let request = (args.policy).decide(&args.krate, &request, &skip(&args));
     let lock = Lock {
         krate: &args.krate,
         key_names: (function.scope().names.into_iter())
@@ -72,7 +70,7 @@ fn try_expand(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream>
         request,
         output: Output::new(&function),
         on_error: args.on_error.as_ref(),
-        policy: &args.policy,
+        on_busy: args.policy.on_busy.as_ref(),
         probes_success: args.min_hold.is_some() || args.once.is_given(),
     };
     let mut output = expand(&function, &lock);
@@ -264,7 +262,7 @@ struct Lock<'a> {
     request: TokenStream,
     output: Output,
     on_error: Option<&'a Expr>,
-    policy: &'a Policy,
+    on_busy: Option<&'a OnBusy>,
     probes_success: bool,
 }
 
@@ -275,7 +273,7 @@ impl Lock<'_> {
     //     ::distlock::__private::run(
     //         &mut ::core::marker::PhantomData,
     //         &mut ::core::marker::PhantomData,
-    //         { let __request = REQUEST; __request },
+    //         { let __request = DECISION; __request },
     //         async move {
     //             if let ::core::option::Option::Some(__returns) =
     //                 ::distlock::__private::returns::<Result<Order, AppError>>()
@@ -286,11 +284,9 @@ impl Lock<'_> {
     //         },
     //         <Result<Order, AppError> as ::distlock::FromLockError>::from_lock_error,
     //         ::distlock::__private::always,
+    //         ::core::option::Option::None,
     //     )
     //     .await
-    //
-    // With an argument of `Policy`, `run_with` instead of `run`, and a last argument
-    // `Some(ON_BUSY)` or `None`.
     fn wrap_body(&self, statements: &TokenStream, braces: Span) -> TokenStream {
         let krate = self.krate;
         let request = &self.request;
@@ -305,13 +301,9 @@ impl Lock<'_> {
         let body = quote_spanned!(place=> async move { #type_hint #body });
         let on_error = self.on_error();
         let succeeded = self.succeeded();
-        let (run, on_busy) = if self.policy.is_empty() {
-            (quote_spanned!(place=> run), None)
-        } else {
-            (quote_spanned!(place=> run_with), Some(self.on_busy()))
-        };
+        let on_busy = self.on_busy();
         quote_spanned! {place=>
-            #krate::__private::#run(
+            #krate::__private::run(
                 // These must live across the await and be mutable; `run` documents the reason.
                 &mut ::core::marker::PhantomData,
                 &mut ::core::marker::PhantomData,
@@ -365,7 +357,7 @@ impl Lock<'_> {
     fn on_busy(&self) -> TokenStream {
         let Output { ty, place } = &self.output;
         let krate = self.krate;
-        let (site, on_busy) = match &self.policy.on_busy {
+        let (site, on_busy) = match self.on_busy {
             None => {
                 let site = generated_span(*place);
                 return quote_spanned!(site=> ::core::option::Option::None);

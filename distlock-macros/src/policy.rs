@@ -45,15 +45,15 @@ impl Policy {
         }
     }
 
-    /// Returns true if the function has none of the three arguments.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.on_busy.is_none() && self.run_if.is_none() && self.lock_if.is_none()
-    }
-
     pub(crate) fn conditions(&self) -> impl Iterator<Item = &Expr> {
         self.run_if.iter().chain(&self.lock_if)
     }
 
+    // Input: REQUEST
+    //
+    // Output:
+    //     Ok(REQUEST)
+    //
     // Input: REQUEST, SKIP, run_if = enabled, lock_if = shared
     //
     // Output:

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::hold::{Fence, HoldState};
+use super::holds::{Fence, Hold, HoldState};
 use super::queue::{OwnerId, QueueEntry};
 use super::server::MemoryServer;
 use crate::error::LockKind;
@@ -149,34 +149,38 @@ impl MemoryServer {
     pub(crate) fn snapshot(&self, key: &LockKey) -> Snapshot {
         let now = self.now();
         self.state().locks.with(key, now, |lock| Snapshot {
-            hold: lock.hold.as_ref().map(|hold| HoldSnapshot {
-                owner: text(&hold.owner_id),
-                token: hold.token,
-                limit: hold.max_ttl,
-                since: hold.since,
-                name: hold.name.to_string(),
-                left: hold.expires_at.since(now),
+            hold: (lock.holds.all.iter().find(|hold| !hold.kind.is_counted())).map(|hold| {
+                HoldSnapshot {
+                    owner: text(&hold.owner_id),
+                    token: hold.token,
+                    limit: hold.max_ttl,
+                    since: hold.since,
+                    name: hold.name.to_string(),
+                    left: hold.expires_at.since(now),
+                }
             }),
             shares: {
-                let shares = lock.shares.iter().map(|share| ShareSnapshot {
-                    owner: text(&share.hold.owner_id),
-                    weight: share.kind.weight(),
-                    flag: match share.hold.state {
+                let holds = lock.holds.all.iter();
+                let shares = holds.filter(|hold| hold.kind.is_counted());
+                let shares = shares.map(|hold| ShareSnapshot {
+                    owner: text(&hold.owner_id),
+                    weight: hold.kind.weight(),
+                    flag: match hold.state {
                         HoldState::Held => 'h',
                         HoldState::Kept => 'k',
                         HoldState::Revoked => 'r',
                     },
-                    token: share.hold.token,
-                    since: share.hold.since,
-                    name: share.hold.name.to_string(),
-                    left: share.hold.expires_at.since(now),
+                    token: hold.token,
+                    since: hold.since,
+                    name: hold.name.to_string(),
+                    left: hold.expires_at.since(now),
                 });
                 let mut shares: Vec<_> = shares.collect();
                 shares.sort_by(|a, b| a.owner.cmp(&b.owner));
                 shares
             },
-            kind: lock.shares.kind(),
-            phase: lock.shares.phase,
+            kind: (lock.holds.kind()).filter(|kind| *kind != LockKind::Mutex),
+            phase: lock.holds.phase,
             queue: (lock.queue.entries.iter())
                 .map(|(order, entry)| EntrySnapshot {
                     owner: text(&entry.owner_id),
@@ -200,7 +204,6 @@ impl MemoryServer {
             records: {
                 let records = lock
                     .records
-                    .0
                     .iter()
                     .map(|(selector, stored)| RecordSnapshot {
                         selector: selector.clone(),
@@ -218,8 +221,7 @@ impl MemoryServer {
     pub(crate) fn delete_holds(&self, key: &LockKey) {
         let now = self.now();
         self.state().locks.with(key, now, |lock| {
-            lock.hold = None;
-            lock.shares.remove_expired(BootInstant(u64::MAX), true);
+            lock.holds.remove_expired(BootInstant(u64::MAX), true);
         });
     }
 
@@ -227,9 +229,9 @@ impl MemoryServer {
     pub(crate) fn expire_share(&self, key: &LockKey, owner: &str) {
         let now = self.now();
         self.state().locks.with(key, now, |lock| {
-            let mut holds = lock.shares.by_owner.values_mut();
-            if let Some(share) = holds.find(|share| text(&share.hold.owner_id) == owner) {
-                share.hold.expires_at = now;
+            let mut holds = lock.holds.all.iter_mut();
+            if let Some(hold) = holds.find(|hold| text(&hold.owner_id) == owner) {
+                hold.expires_at = now;
             }
         });
     }
@@ -239,7 +241,7 @@ impl MemoryServer {
         let now = self.now();
         (self.state().locks).with_kind(key, true, now, |lock| {
             if !lock.queue.is_empty() {
-                (lock.shares.unconfirmed).insert(client.clone(), BootInstant(0));
+                (lock.holds.unconfirmed).insert(client.clone(), BootInstant(0));
             }
         });
     }
@@ -310,7 +312,8 @@ impl MemoryServer {
     pub(crate) fn shift_hold(&self, key: &LockKey, hours: i64) {
         let now = self.now();
         self.state().locks.with(key, now, |lock| {
-            if let Some(hold) = &mut lock.hold {
+            let is_mutex = |hold: &&mut Hold| !hold.kind.is_counted();
+            if let Some(hold) = lock.holds.all.first_mut().filter(is_mutex) {
                 hold.since = hold.since.strict_add_signed(hours * HOUR);
             }
         });
@@ -320,7 +323,7 @@ impl MemoryServer {
     pub(crate) fn shift_records(&self, key: &LockKey, hours: i64) {
         let now = self.now();
         self.state().locks.with(key, now, |lock| {
-            for stored in lock.records.0.values_mut() {
+            for stored in lock.records.values_mut() {
                 stored.record.since = stored.record.since.strict_add_signed(hours * HOUR);
             }
         });

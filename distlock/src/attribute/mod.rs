@@ -241,68 +241,6 @@ impl Request {
         self
     }
 
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.options.set_lease(lease);
-        self
-    }
-
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.options.set_wait(wait);
-        self
-    }
-
-    pub fn max_hold(mut self, max_hold: Duration) -> Self {
-        self.options.max_hold = Some(max_hold);
-        self
-    }
-
-    pub fn min_hold(mut self, min_hold: Duration) -> Self {
-        self.options.min_hold = Some(min_hold);
-        self
-    }
-
-    pub fn once_per(mut self, period: Duration) -> Self {
-        self.options.once_per = Some(period);
-        self
-    }
-
-    pub fn once_for(mut self, value: &dyn fmt::Display) -> Self {
-        self.options.set_once_for(value);
-        self
-    }
-
-    pub fn record_ttl(mut self, ttl: Duration) -> Self {
-        self.options.record_ttl = Some(ttl);
-        self
-    }
-
-    /// Makes a busy call a skip that has no value. Follows `wait`, which is 0 if it is not set.
-    pub fn skip_busy(mut self) -> Self {
-        self.options.skip_busy();
-        self
-    }
-
-    /// Makes a busy call a skip that has another value, for which it waits as usual.
-    pub fn replace_busy(mut self) -> Self {
-        self.options.skips_busy = true;
-        self
-    }
-
-    pub fn label(mut self, label: &'static str) -> Self {
-        self.options.label = Some(Cow::Borrowed(label));
-        self
-    }
-
-    pub fn metadata(mut self, text: String) -> Self {
-        self.options.set_metadata(&text);
-        self
-    }
-
-    pub fn min_replicas(mut self, n: u32) -> Self {
-        self.options.min_replicas = Some(n);
-        self
-    }
-
     pub fn permits(mut self, permits: u32, weight: u32) -> Self {
         self.kind = Kind::Permits { permits, weight };
         self
@@ -361,6 +299,37 @@ impl Request {
     }
 }
 
+/// Defines setters of options, which generated code calls by these names.
+macro_rules! setters {
+    ($($(#[$doc:meta])* $name:ident($($value:ident: $type:ty)?) |$options:ident| $set:expr;)+) => {
+        impl Request {$(
+            $(#[$doc])*
+            pub fn $name(mut self $(, $value: $type)?) -> Self {
+                let $options = &mut self.options;
+                $set;
+                self
+            }
+        )+}
+    };
+}
+
+setters! {
+    lease(lease: Duration) |options| options.set_lease(lease);
+    wait(wait: Duration) |options| options.set_wait(wait);
+    max_hold(limit: Duration) |options| options.max_hold = Some(limit);
+    min_hold(shortest: Duration) |options| options.min_hold = Some(shortest);
+    once_per(period: Duration) |options| options.once_per = Some(period);
+    once_for(value: &dyn fmt::Display) |options| options.set_once_for(value);
+    record_ttl(ttl: Duration) |options| options.record_ttl = Some(ttl);
+    /// Makes a busy call a skip that has no value. Follows `wait`, which is 0 if it is not set.
+    skip_busy() |options| options.skip_busy();
+    /// Makes a busy call a skip that has another value, for which it waits as usual.
+    replace_busy() |options| options.skips_busy = true;
+    label(label: &'static str) |options| options.label = Some(Cow::Borrowed(label));
+    metadata(text: String) |options| options.set_metadata(&text);
+    min_replicas(n: u32) |options| options.min_replicas = Some(n);
+}
+
 /// Gives the compiler the return type of a body, in code that never runs.
 #[must_use]
 pub const fn returns<T>() -> Option<T> {
@@ -380,25 +349,18 @@ pub const fn returns<T>() -> Option<T> {
 pub fn run<F: Future>(
     _runtime: &mut PhantomData<LockGuard>,
     _body: &mut PhantomData<F>,
-    request: Request,
-    body: F,
-    on_error: OnError<F::Output>,
-    succeeded: fn(&F::Output) -> bool,
-) -> impl Future<Output = F::Output> + use<F> {
-    Locked::new(Ok(request), body, on_error, succeeded, None)
-}
-
-/// Like [`run`], for a function with `on_busy`, `run_if` or `lock_if`.
-pub fn run_with<F: Future>(
-    _runtime: &mut PhantomData<LockGuard>,
-    _body: &mut PhantomData<F>,
     request: Result<Request, Bypass>,
     body: F,
     on_error: OnError<F::Output>,
     succeeded: fn(&F::Output) -> bool,
     on_busy: Option<OnError<F::Output>>,
 ) -> impl Future<Output = F::Output> + use<F> {
-    Locked::new(request, body, on_error, succeeded, on_busy)
+    let (stage, finish_on_loss) = first_stage(request);
+    Locked {
+        run: Run::new(stage, finish_on_loss, body, succeeded),
+        on_error,
+        on_busy,
+    }
 }
 
 /// What a call does without acquiring its locks.
@@ -458,23 +420,6 @@ struct Locked<F: Future> {
     on_busy: Option<OnError<F::Output>>,
 }
 
-impl<F: Future> Locked<F> {
-    fn new(
-        request: Result<Request, Bypass>,
-        body: F,
-        on_error: OnError<F::Output>,
-        succeeded: fn(&F::Output) -> bool,
-        on_busy: Option<OnError<F::Output>>,
-    ) -> Self {
-        let (stage, finish_on_loss) = first_stage(request);
-        Locked {
-            run: Run::new(stage, finish_on_loss, body, succeeded),
-            on_error,
-            on_busy,
-        }
-    }
-}
-
 /// No field is pinned in place, because the body is boxed.
 impl<F: Future> Unpin for Locked<F> {}
 
@@ -487,19 +432,11 @@ impl<F: Future> Future for Locked<F> {
             Poll::Ready(Ok(output)) => Poll::Ready(output),
             // An error of the body is an output, so this one is of the call's own locks.
             Poll::Ready(Err(error)) => Poll::Ready(match self.on_busy {
-                Some(on_busy) if is_skip(&error) => on_busy(error),
+                Some(on_busy) if error.is_skip() => on_busy(error),
                 _ => (self.on_error)(error),
             }),
         }
     }
-}
-
-/// Returns true for an error that `on_busy` gets.
-fn is_skip(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Busy { .. } | Error::AlreadyRan { .. } | Error::RunIfFalse { .. }
-    )
 }
 
 /// The `succeeded` function without `min_hold` and success records, where the result is not used.

@@ -1,12 +1,13 @@
 //! Credentials for the server, and their provider.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
+
+use futures_util::future::FutureExt;
 
 /// Default interval at which the provider is queried for open connections.
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(5 * 60);
@@ -104,16 +105,8 @@ impl CredentialsProvider {
 
     /// Fetches the credentials. A panic of the provider becomes an error, so the caller continues.
     pub(crate) async fn fetch(&self) -> FetchResult {
-        let panicked = |_| Err("it panicked".into());
-        let mut fetching = match catch_unwind(AssertUnwindSafe(|| (self.fetch)())) {
-            Ok(fetching) => fetching,
-            Err(panic) => return panicked(panic),
-        };
-        poll_fn(|context| {
-            let polled = catch_unwind(AssertUnwindSafe(|| fetching.as_mut().poll(context)));
-            polled.unwrap_or_else(|panic| Poll::Ready(panicked(panic)))
-        })
-        .await
+        let fetched = AssertUnwindSafe(async { (self.fetch)().await }).catch_unwind();
+        fetched.await.unwrap_or_else(|_| Err("it panicked".into()))
     }
 }
 

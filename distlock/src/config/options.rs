@@ -171,7 +171,7 @@ impl Options {
 
     /// Returns true if a call with these options that fails with `error` is skipped.
     pub(crate) fn is_skip(&self, error: &Error) -> bool {
-        self.skips_busy && matches!(error, Error::Busy { .. } | Error::AlreadyRan { .. })
+        self.skips_busy && error.is_skip()
     }
 
     /// Returns true if the call runs at most once per period or for a value.

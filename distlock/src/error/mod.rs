@@ -473,6 +473,14 @@ impl Error {
     }
 
     /// Sets how long the whole call has waited.
+    /// Returns true if a call that skips is skipped with this error.
+    pub(crate) fn is_skip(&self) -> bool {
+        matches!(
+            self,
+            Error::Busy { .. } | Error::AlreadyRan { .. } | Error::RunIfFalse { .. }
+        )
+    }
+
     pub(crate) fn with_waited(mut self, total: Duration) -> Self {
         if let Error::Busy { waited, .. } | Error::Unavailable { waited, .. } = &mut self {
             *waited = total;

@@ -19,7 +19,7 @@ use crate::manager::engine::core::Core;
 use crate::manager::engine::held::HeldLock;
 use crate::manager::engine::registry::Entry;
 use crate::manager::engine::report;
-use crate::observer::Observer;
+use crate::observer;
 use crate::observer::event::{AcquirePath, Event};
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
@@ -89,10 +89,13 @@ impl TestStore {
     pub(crate) fn attach(self: &Arc<Self>, core: &Arc<Core>) {
         // Cannot fail, because both are set only here.
         let _ = self.core.set(Arc::downgrade(core));
-        let _ = core
-            .telemetry
-            .inline
-            .set(Arc::new(Recorder(Arc::downgrade(self))));
+        let store = Arc::downgrade(self);
+        let recorder = observer::from_fn(move |event| {
+            if let Some(store) = store.upgrade() {
+                store.observe(event);
+            }
+        });
+        let _ = core.telemetry.inline.set(Arc::new(recorder));
     }
 
     fn core(&self) -> Option<Arc<Core>> {
@@ -253,6 +256,31 @@ impl TestStore {
         Ok(replies)
     }
 
+    /// Records an acquisition that an event reports. A re-entry is none.
+    fn observe(self: Arc<Self>, event: &Event) {
+        let Event::Acquired {
+            key,
+            waited,
+            path: AcquirePath::Free | AcquirePath::HandedOff | AcquirePath::QueueCheck,
+            fencing_token,
+            ..
+        } = event
+        else {
+            return;
+        };
+        let Some(core) = self.core() else { return };
+        let held = core.registry.held();
+        let mut holds = held.iter().filter_map(|entry| HeldLock::of(&core, entry));
+        // Permits have no token. Those of other calls have been recorded.
+        let is_meant = |hold: &HeldLock| {
+            let is_recorded = lock(&self.state).holds.contains_key(&hold.entry.owner);
+            hold.public_token() == *fencing_token && hold.key() == &**key && !is_recorded
+        };
+        if let Some(hold) = holds.find(is_meant) {
+            self.record(hold, *waited);
+        }
+    }
+
     /// Records an acquisition, and starts the loss that a rule sets for its hold.
     fn record(self: Arc<Self>, hold: HeldLock, waited: Duration) {
         let options = hold.options();
@@ -279,37 +307,6 @@ impl TestStore {
                     store.lose(hold, loss, id).await;
                 }
             });
-        }
-    }
-}
-
-struct Recorder(Weak<TestStore>);
-
-impl Observer for Recorder {
-    fn observe(&self, event: &Event) {
-        let Event::Acquired {
-            key,
-            waited,
-            path: AcquirePath::Free | AcquirePath::HandedOff | AcquirePath::QueueCheck,
-            fencing_token,
-            ..
-        } = event
-        else {
-            return;
-        };
-        let Some(store) = self.0.upgrade() else {
-            return;
-        };
-        let Some(core) = store.core() else { return };
-        let held = core.registry.held();
-        let mut holds = held.iter().filter_map(|entry| HeldLock::of(&core, entry));
-        // Permits have no token. Those of other calls have been recorded.
-        let is_meant = |hold: &HeldLock| {
-            let is_recorded = lock(&store.state).holds.contains_key(&hold.entry.owner);
-            hold.public_token() == *fencing_token && hold.key() == &**key && !is_recorded
-        };
-        if let Some(hold) = holds.find(is_meant) {
-            store.record(hold, *waited);
         }
     }
 }

@@ -325,21 +325,18 @@ async fn revoke(core: &Arc<Core>, key: &LockKey, options: &Revoke) -> Result<Rev
         // The holder may be dead: after a power cut the server still sees its connection.
         revoked = revoke(false).await?;
     }
-    let (outcome, fencing_token) = match revoked {
-        RevokeReply::Deleted(token) if options.assume_holder_dead => {
-            (RevokeOutcome::Deleted, Some(token))
-        }
+    let outcome = match revoked {
+        RevokeReply::Deleted(_) if options.assume_holder_dead => RevokeOutcome::Deleted,
         // Only `min_hold` kept the key; its holder had already released the lock.
-        RevokeReply::Deleted(token) => (RevokeOutcome::Released, Some(token)),
-        RevokeReply::Revoked(token) => {
-            let ended = wait_until_free(core, key, &holders, options, started).await?;
-            (ended, Some(token))
+        RevokeReply::Deleted(_) => RevokeOutcome::Released,
+        // Unless it is revoked, the hold has just ended, or only `min_hold` keeps the key.
+        RevokeReply::Revoked(_) | RevokeReply::NotHeld | RevokeReply::Connected => {
+            wait_until_free(core, key, &holders, options, started).await?
         }
-        // The hold has just ended, or only `min_hold` keeps the key.
-        RevokeReply::NotHeld | RevokeReply::Connected => {
-            let ended = wait_until_free(core, key, &holders, options, started).await?;
-            (ended, None)
-        }
+    };
+    let fencing_token = match revoked {
+        RevokeReply::Deleted(token) | RevokeReply::Revoked(token) => Some(token),
+        RevokeReply::NotHeld | RevokeReply::Connected => None,
     };
     Ok(Revocation {
         outcome,

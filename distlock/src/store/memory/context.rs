@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use super::queue::OwnerId;
 use crate::fencing::FencingToken;
-use crate::key::LockKey;
 use crate::protocol::holder_name;
-use crate::protocol::messages::{OwnerNumber, Proof, RevocationNotice};
+use crate::protocol::messages::{OwnerNumber, Proof};
 use crate::store::client_id::ClientId;
 use crate::store::{EventSink, StoreEvent};
 use crate::util::clock::BootInstant;
@@ -66,21 +65,6 @@ impl CommandContext<'_> {
     pub(super) fn proof(&self, token: FencingToken) -> Proof {
         let sent_at = self.now;
         Proof { sent_at, token }
-    }
-
-    /// Notifies a holder that its hold with this token is revoked.
-    pub(super) fn push_revocation(
-        &mut self,
-        holder: &ClientId,
-        key: &LockKey,
-        token: FencingToken,
-    ) {
-        let notice = RevocationNotice {
-            key: key.clone(),
-            token,
-            by: self.client.name.to_string(),
-        };
-        self.push(holder, StoreEvent::Revoked(notice));
     }
 
     /// Records an event, which is delivered to the client after the call.

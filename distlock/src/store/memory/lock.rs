@@ -1,19 +1,20 @@
 //! The state of one lock, and the commands of a mutex, which follow the scripts in `lua/` step by
 //! step. Those of a counted lock are in `counted`.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::{CommandContext, MAX_WORK};
-use super::hold::{Fence, Hold, HoldState};
+use super::holds::{Fence, Hold, HoldState, Holds};
+use super::once::StoredRecord;
 use super::queue::{OwnerId, Queue, QueueEntry, REMOVAL_COST};
-use super::records::Records;
-use super::shares::Shares;
 use crate::fencing::FencingToken;
 use crate::protocol::holder_name;
+use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueueReply, Confirmation, Grant, HolderView, Inspection,
-    OwnerNumber, Proof, QueuedWaiter, Renewal, RenewalFailure, RevokeReply,
+    Acquire, AcquireReply, CheckQueueReply, Confirmation, Grant, Inspection, OwnerNumber, Proof,
+    QueuedWaiter, Renewal, RenewalFailure, RevocationNotice, RevokeReply,
 };
 use crate::protocol::timing::Timing;
 use crate::store::StoreEvent;
@@ -24,28 +25,21 @@ use crate::util::clock::BootInstant;
 /// then waits for the dead waiters of another.
 const MIN_WORK: i64 = 10;
 
-/// How long an entry is served after the caller's wait has ended.
-const WAIT_GRACE: Duration = Duration::from_secs(1);
-
 /// The state of one lock. An empty lock is equivalent to none. The holders and waiters are either
 /// those of a mutex or those of a counted lock.
 #[derive(Debug, Default)]
 pub(super) struct MemoryLock {
-    /// The hold of a mutex.
-    pub(super) hold: Option<Hold>,
-    /// The holds of a counted lock.
-    pub(super) shares: Shares,
+    pub(super) holds: Holds,
     pub(super) queue: Queue,
     pub(super) fence: Option<Fence>,
-    pub(super) records: Records,
+    /// The success records, by selector.
+    pub(super) records: HashMap<String, StoredRecord>,
 }
 
 /// The result of granting to the next waiters.
 pub(super) enum NextGrant {
-    /// The first live waiter has the lock.
-    Granted,
-    /// The first live waiter of a counted lock does not fit.
-    Full,
+    /// The lock is taken, or the next waiter of a counted lock does not fit.
+    Taken,
     /// The caller is the first waiter, and takes the lock itself.
     Caller,
     /// No client waits.
@@ -57,11 +51,10 @@ pub(super) enum NextGrant {
 impl MemoryLock {
     /// Removes holds, the fence and the queue if they have expired.
     pub(super) fn remove_expired(&mut self, now: BootInstant) {
-        self.hold.take_if(|hold| hold.expires_at <= now);
         self.fence.take_if(|fence| fence.expires_at <= now);
         self.queue.remove_expired(now);
-        self.shares.remove_expired(now, !self.queue.is_empty());
-        self.records.remove_expired(now);
+        self.holds.remove_expired(now, !self.queue.is_empty());
+        self.records.retain(|_, stored| stored.expires_at > now);
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -88,12 +81,12 @@ impl MemoryLock {
             return AcquireReply::AlreadyRan(record);
         }
         if request.kind.is_counted() {
-            let last_kind = self.shares.kind();
+            let last_kind = self.holds.kind();
             let reply = self.acquire_counted(context, request);
             let last_kind = match reply {
                 AcquireReply::Held(_) => last_kind,
                 AcquireReply::Unfinished => None,
-                _ => self.shares.kind(),
+                _ => self.holds.kind(),
             };
             if let Some(event) = StoreEvent::other_permits(request, last_kind) {
                 context.push(context.caller, event);
@@ -101,24 +94,23 @@ impl MemoryLock {
             return reply;
         }
         let owner_id = context.owner_id(request.owner);
-        if self.hold.is_none()
+        if !self.is_taken()
             && let NextGrant::Caller | NextGrant::NoWaiter =
                 self.grant_next(context, Some(&owner_id))
         {
             self.queue.remove(&owner_id);
-            let name = context.client.holder_name(request.metadata);
-            let ttl = request.timing.ttl();
-            return AcquireReply::Held(self.create_hold(context, owner_id, ttl, ttl, &name));
+            let entry = QueueEntry::new(context, request);
+            return AcquireReply::Held(self.hold_for(context, &entry, request.timing.ttl()));
         }
-        let revoked = |hold: &Hold| hold.owner_id == owner_id && hold.state == HoldState::Revoked;
-        if self.hold.as_ref().is_some_and(revoked) {
+        let is_revoked = |hold: &mut Hold| hold.state == HoldState::Revoked;
+        if self.holds.get_mut(&owner_id).is_some_and(is_revoked) {
             // The lock was revoked before its owner learned of its hold.
-            return AcquireReply::Busy(self.holders(context));
+            return AcquireReply::Busy(self.holds.views(context));
         }
         if let Some(proof) = self.extend(context, &owner_id, request.timing) {
             return AcquireReply::Held(proof);
         }
-        let holders = self.holders(context);
+        let holders = self.holds.views(context);
         if request.wait.is_zero() {
             // A client that queues checks every half second, and cuts the TTL down then.
             self.clamp_ttl(context.now);
@@ -141,15 +133,7 @@ impl MemoryLock {
                 return false;
             }
         }
-        self.queue.join(QueueEntry {
-            owner_id,
-            key: request.key.clone(),
-            kind: request.kind,
-            timing: request.timing,
-            deadline: context.now + request.wait + WAIT_GRACE,
-            since: context.wall,
-            name: context.client.holder_name(request.metadata),
-        });
+        self.queue.join(QueueEntry::new(context, request));
         true
     }
 
@@ -180,11 +164,11 @@ impl MemoryLock {
         let owner_id = context.owner_id(owner);
         // A kept lock was released, and a revoked one must end, so a late confirmation changes
         // nothing.
-        let hold = self.hold_of(&owner_id);
+        let hold = self.holds.get_mut(&owner_id);
         if hold.is_none_or(|hold| hold.state != HoldState::Held) {
             return Confirmation::NotHeld;
         }
-        self.shares.note_caller(context);
+        self.holds.note_caller(context);
         let extended = self.extend(context, &owner_id, timing);
         extended.map_or(Confirmation::NotHeld, Confirmation::Held)
     }
@@ -195,7 +179,7 @@ impl MemoryLock {
         context: &mut CommandContext<'_>,
         renewal: &Renewal,
     ) -> Result<(), RenewalFailure> {
-        let hold = self.hold_of(&context.owner_id(renewal.owner));
+        let hold = self.holds.get_mut(&context.owner_id(renewal.owner));
         let hold = hold.filter(|hold| hold.token == renewal.token);
         let hold = hold.ok_or(RenewalFailure::Gone)?;
         match hold.state {
@@ -214,36 +198,62 @@ impl MemoryLock {
         context: &mut CommandContext<'_>,
         revoke: &Revoke<'_>,
     ) -> RevokeReply {
-        if self.is_counted() {
-            return self.revoke_counted(context, revoke);
+        let is_counted = self.is_counted();
+        let (mut notified, mut gone, mut revoked) = (Vec::new(), Vec::new(), 0);
+        let (mut newest, mut is_new) = (None, false);
+        for hold in &mut self.holds.all {
+            if !revoke.tokens.contains(&hold.token) {
+                continue;
+            }
+            let (client, is_kept) = (&hold.owner_id.client, hold.state == HoldState::Kept);
+            let is_deleted = is_kept || revoke.delete && !context.is_alive(client);
+            if revoke.delete && !is_deleted && !is_counted {
+                return RevokeReply::Connected;
+            }
+            newest = newest.max(Some(hold.token));
+            is_new |= hold.state != HoldState::Revoked;
+            if is_deleted {
+                gone.push(hold.owner_id.clone());
+                continue;
+            }
+            revoked += 1;
+            if hold.state == HoldState::Held || !is_counted {
+                hold.state = HoldState::Revoked;
+                notified.push((client.clone(), hold.token));
+            }
         }
-        let (key, delete) = (revoke.key, revoke.delete);
-        let is_wanted = |hold: &&Hold| revoke.tokens.contains(&hold.token);
-        let Some(hold) = self.hold.as_ref().filter(is_wanted) else {
+        let Some(newest) = newest else {
+            if is_counted {
+                self.grant_counted(context, None);
+            }
             return RevokeReply::NotHeld;
         };
-        let (owner_id, token, state) = (hold.owner_id.clone(), hold.token, hold.state);
-        let is_kept = state == HoldState::Kept;
-        if delete && !is_kept && context.is_alive(&owner_id.client) {
-            return RevokeReply::Connected;
-        }
-        let new_token = if state == HoldState::Revoked {
-            self.fence.as_ref().map_or(token, |fence| fence.token)
-        } else {
+        let new_token = if is_new {
+            // Every later reader has a newer token than the revoked holders (K10).
+            self.holds.phase = None;
             self.raise_fence(context)
+        } else {
+            (self.fence.as_ref()).map_or(newest, |fence| fence.token)
         };
+        for (client, token) in notified {
+            let notice = RevocationNotice {
+                key: revoke.key.clone(),
+                token,
+                by: context.client.name.to_string(),
+            };
+            context.push(&client, StoreEvent::Revoked(notice));
+        }
         self.clamp_ttl(context.now);
-        if is_kept || delete {
-            self.hold = None;
-            self.queue.remove(&owner_id);
-            self.grant_next(context, None);
-            return RevokeReply::Deleted(new_token);
+        for owner_id in &gone {
+            self.holds.retain(|hold| hold.owner_id != *owner_id);
+            self.queue.remove(owner_id);
         }
-        if let Some(hold) = &mut self.hold {
-            hold.state = HoldState::Revoked;
+        self.grant_next(context, None);
+        if revoked > 0 {
+            RevokeReply::Revoked(new_token)
+        } else {
+            RevokeReply::Deleted(new_token)
         }
-        context.push_revocation(&owner_id.client, key, token);
-        RevokeReply::Revoked(new_token)
     }
 
     pub(super) fn release(
@@ -253,7 +263,7 @@ impl MemoryLock {
         keep_for: Duration,
     ) -> bool {
         let owner_id = context.owner_id(owner);
-        let hold = self.hold_of(&owner_id);
+        let hold = self.holds.get_mut(&owner_id);
         let held = hold.is_some();
         if let Some(hold) = hold {
             hold.state = HoldState::Kept;
@@ -261,7 +271,7 @@ impl MemoryLock {
             hold.expires_at = context.now + keep_for;
             self.remove_expired(context.now);
         }
-        self.shares.note_caller(context);
+        self.holds.note_caller(context);
         self.queue.remove(&owner_id);
         self.serve(context);
         held
@@ -288,13 +298,13 @@ impl MemoryLock {
         owners: &[OwnerNumber],
     ) -> CheckQueueReply {
         context.work = context.work.max(MIN_WORK);
-        self.shares.note_caller(context);
+        self.holds.note_caller(context);
         let outcome = self.grant_next(context, None);
         self.clamp_ttl(context.now);
         let (mut holding, mut missing) = (Vec::new(), Vec::new());
         for owner in owners {
             let owner_id = context.owner_id(*owner);
-            if self.hold_of(&owner_id).is_some() {
+            if self.holds.get_mut(&owner_id).is_some() {
                 holding.push(*owner);
             } else if !self.queue.contains(&owner_id) {
                 missing.push(*owner);
@@ -302,7 +312,7 @@ impl MemoryLock {
         }
         CheckQueueReply::Checked {
             kind: self.kind_in_use().filter(|_| self.is_taken()),
-            holders: self.holders(context),
+            holders: self.holds.views(context),
             is_unfinished: matches!(outcome, NextGrant::WorkLimit) && missing.len() < owners.len(),
             holding,
             missing,
@@ -314,7 +324,7 @@ impl MemoryLock {
         let marked = usize::from(self.queue.marked().is_some());
         let queue_length = (self.queue.len() - marked) as u64;
         let waiters = self.queue.entries.values().skip(marked).take(max_listed);
-        let holders = self.holders(context);
+        let holders = self.holds.views(context);
         Inspection {
             kind: self
                 .kind_in_use()
@@ -330,28 +340,14 @@ impl MemoryLock {
                 })
                 .collect(),
             last_token: self.fence.as_ref().map(|fence| fence.token),
-            record: self.records.get("").filter(|_| !self.is_counted()),
+            record: (self.records.get("").filter(|_| !self.is_counted()))
+                .map(|stored| stored.record.clone()),
             ..Inspection::default()
         }
     }
 
-    /// Returns the hold of an owner.
-    pub(super) fn hold_of(&mut self, owner_id: &OwnerId) -> Option<&mut Hold> {
-        match &mut self.hold {
-            Some(hold) => Some(hold).filter(|hold| hold.owner_id == *owner_id),
-            None => self.shares.get_mut(owner_id),
-        }
-    }
-
     pub(super) fn is_taken(&self) -> bool {
-        self.hold.is_some() || !self.shares.is_empty()
-    }
-
-    pub(super) fn holders(&self, context: &CommandContext<'_>) -> Vec<HolderView> {
-        match &self.hold {
-            Some(hold) => vec![hold.view(context, 1)],
-            None => self.shares.views(context),
-        }
+        !self.holds.is_empty()
     }
 
     /// Extends the hold of `owner_id` to its full lease and removes its mark; `None` if it has no
@@ -362,7 +358,7 @@ impl MemoryLock {
         owner_id: &OwnerId,
         timing: Timing,
     ) -> Option<Proof> {
-        let hold = self.hold_of(owner_id)?;
+        let hold = self.holds.get_mut(owner_id)?;
         hold.expires_at = context.now + timing.ttl();
         let token = hold.token;
         self.queue.remove(owner_id);
@@ -379,8 +375,8 @@ impl MemoryLock {
         if self.is_counted() {
             return self.grant_counted(context, me);
         }
-        if self.hold.is_some() {
-            return NextGrant::Granted;
+        if self.is_taken() {
+            return NextGrant::Taken;
         }
         while context.work > 0 {
             let Some((head, marked)) = self.queue.head() else {
@@ -395,8 +391,10 @@ impl MemoryLock {
                 && head.deadline >= context.now
                 && context.is_alive(&head.owner_id.client)
             {
-                self.grant_to_head(context);
-                return NextGrant::Granted;
+                if let Some(head) = self.queue.mark_head() {
+                    self.grant(context, &head);
+                }
+                return NextGrant::Taken;
             } else {
                 self.queue.remove_head();
                 context.work -= REMOVAL_COST;
@@ -405,53 +403,41 @@ impl MemoryLock {
         NextGrant::WorkLimit
     }
 
-    /// Grants the lock to the head for a short time, and notifies its client.
-    fn grant_to_head(&mut self, context: &mut CommandContext<'_>) {
-        let Some((head, _)) = self.queue.head() else {
-            return;
-        };
-        let (owner_id, key, name) = (
-            head.owner_id.clone(),
-            head.key.clone(),
-            Arc::clone(&head.name),
-        );
-        let timing = head.timing;
-        self.queue.mark_head();
-        let proof = self.create_hold(
-            context,
-            owner_id.clone(),
-            timing.short_grant_timing().ttl(),
-            timing.ttl(),
-            &name,
-        );
+    /// Grants the lock to a waiter for a short time, and notifies its client.
+    pub(super) fn grant(&mut self, context: &mut CommandContext<'_>, entry: &QueueEntry) {
+        let short = entry.timing.short_grant_timing();
+        let proof = self.hold_for(context, entry, short.ttl());
         let grant = Grant {
-            key,
-            is_counted: false,
-            owner: owner_id.owner,
+            key: entry.key.clone(),
+            is_counted: entry.kind.is_counted(),
+            owner: entry.owner_id.owner,
             token: proof.token,
             granted_at: Some(context.now),
-            lease: timing.short_grant_timing().lease,
+            lease: short.lease,
         };
-        context.push(&owner_id.client, StoreEvent::Granted(grant));
+        context.push(&entry.owner_id.client, StoreEvent::Granted(grant));
     }
 
-    fn create_hold(
+    /// Adds the hold of an acquisition. A reader joins the current read phase.
+    pub(super) fn hold_for(
         &mut self,
         context: &CommandContext<'_>,
-        owner_id: OwnerId,
+        entry: &QueueEntry,
         ttl: Duration,
-        max_ttl: Duration,
-        name: &Arc<str>,
     ) -> Proof {
-        let token = self.next_token(context);
-        self.hold = Some(Hold {
-            owner_id,
+        let is_read = entry.kind == Kind::Read;
+        let phase = self.holds.phase.filter(|_| is_read);
+        let token = phase.unwrap_or_else(|| self.next_token(context));
+        self.holds.phase = is_read.then_some(token);
+        self.holds.add(Hold {
+            owner_id: entry.owner_id.clone(),
+            kind: entry.kind,
             token,
             state: HoldState::Held,
-            max_ttl,
+            max_ttl: entry.timing.ttl(),
             expires_at: context.now + ttl,
             since: context.wall,
-            name: Arc::clone(name),
+            name: Arc::clone(&entry.name),
         });
         context.proof(token)
     }
@@ -479,15 +465,15 @@ impl MemoryLock {
         token
     }
 
-    /// Shortens the hold to the longest TTL that its holder may set (R21).
+    /// Shortens the hold of a mutex to the longest TTL that its holder may set (R21).
     fn clamp_ttl(&mut self, now: BootInstant) {
-        let Some(hold) = &mut self.hold else { return };
-        let max_ttl = match self.queue.marked() {
-            Some(entry) if entry.owner_id == hold.owner_id => {
-                hold.max_ttl.min(entry.timing.short_grant_timing().ttl())
-            }
-            _ => hold.max_ttl,
+        let is_mutex = |hold: &&mut Hold| hold.kind == Kind::Mutex;
+        let Some(hold) = self.holds.all.first_mut().filter(is_mutex) else {
+            return;
         };
+        let marked = (self.queue.marked()).filter(|entry| entry.owner_id == hold.owner_id);
+        let short = marked.map(|entry| entry.timing.short_grant_timing().ttl());
+        let max_ttl = short.map_or(hold.max_ttl, |short| short.min(hold.max_ttl));
         hold.expires_at = hold.expires_at.min(now + max_ttl);
     }
 }

@@ -19,7 +19,7 @@ use crate::store::{BoxFuture, EventSink, LockStore, OpenedStore, Settings};
 
 mod context;
 mod counted;
-mod hold;
+mod holds;
 #[cfg(test)]
 #[cfg(distlock_inside)]
 #[path = "../../../../tests/inside/hooks.rs"]
@@ -27,9 +27,7 @@ pub(crate) mod hooks;
 mod lock;
 mod once;
 mod queue;
-mod records;
 pub(crate) mod server;
-mod shares;
 #[cfg(test)]
 #[cfg(distlock_inside)]
 #[path = "../../../../tests/inside/memory/mod.rs"]
@@ -202,7 +200,7 @@ fn run(
             )
         }
         Command::DeleteRecord(DeleteRecord { key, selector }) => {
-            let deleted = locks.with(key, now, |lock| lock.records.delete(selector));
+            let deleted = locks.with(key, now, |lock| lock.records.remove(selector).is_some());
             CommandReply::RecordDeleted(Ok(deleted))
         }
     }

@@ -3,12 +3,18 @@
 use std::time::Duration;
 
 use super::context::CommandContext;
-use super::hold::HoldState;
+use super::holds::HoldState;
 use super::lock::MemoryLock;
-use super::records::StoredRecord;
 use crate::fencing::FencingToken;
 use crate::protocol::messages::{Acquire, OwnerNumber};
 use crate::protocol::once::{Once, Record};
+use crate::util::clock::BootInstant;
+
+#[derive(Debug)]
+pub(super) struct StoredRecord {
+    pub(super) record: Record,
+    pub(super) expires_at: BootInstant,
+}
 
 impl MemoryLock {
     /// Returns the record that rejects an acquire. It then lasts for this call's period.
@@ -20,7 +26,7 @@ impl MemoryLock {
         let once = request.once?;
         // A hold that was granted to this owner is judged by its acquisition.
         let granted = self.held_since(context, request.owner);
-        let stored = self.records.0.get_mut(&once.selector)?;
+        let stored = self.records.get_mut(&once.selector)?;
         if stored.record.since > context.wall {
             // The clock stepped back.
             stored.record.since = context.wall;
@@ -43,8 +49,8 @@ impl MemoryLock {
         once: &Once,
     ) -> Option<Record> {
         let since = self.held_since(context, owner)?;
-        let record = self.records.get(&once.selector)?;
-        is_closed(&record, once, since).then_some(record)
+        let record = &self.records.get(&once.selector)?.record;
+        is_closed(record, once, since).then(|| record.clone())
     }
 
     /// Records the success of the hold with this token. Returns true if it is recorded now, or was
@@ -57,10 +63,10 @@ impl MemoryLock {
         token: FencingToken,
     ) -> bool {
         let owner_id = context.owner_id(owner);
-        let hold = self.hold_of(&owner_id);
+        let hold = self.holds.get_mut(&owner_id);
         let hold = hold.filter(|hold| hold.token == token && hold.state == HoldState::Held);
         let Some(hold) = hold else {
-            let known = self.records.0.get(&once.selector);
+            let known = self.records.get(&once.selector);
             return known.is_some_and(|known| known.record.token == token);
         };
         let record = Record {
@@ -70,18 +76,18 @@ impl MemoryLock {
             finished: context.wall,
             name: hold.name.to_string(),
         };
-        let known_end = (self.records.0.get(&once.selector)).map(|known| known.expires_at);
+        let known_end = (self.records.get(&once.selector)).map(|known| known.expires_at);
         let end = context.now + once.ttl;
         let expires_at = known_end.map_or(end, |known_end| known_end.max(end));
         let stored = StoredRecord { record, expires_at };
-        self.records.0.insert(once.selector.clone(), stored);
+        self.records.insert(once.selector.clone(), stored);
         true
     }
 
     /// Returns when an owner acquired its hold, unless that was revoked or released. After a step
     /// of the clock back, that is now, as in the record of a success.
     fn held_since(&mut self, context: &CommandContext<'_>, owner: OwnerNumber) -> Option<u64> {
-        let hold = self.hold_of(&context.owner_id(owner))?;
+        let hold = self.holds.get_mut(&context.owner_id(owner))?;
         (hold.state == HoldState::Held).then_some(hold.since.min(context.wall))
     }
 }

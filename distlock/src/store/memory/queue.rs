@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::context::CommandContext;
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
-use crate::protocol::messages::OwnerNumber;
+use crate::protocol::messages::{Acquire, OwnerNumber};
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
 use crate::util::clock::BootInstant;
@@ -14,6 +15,9 @@ use crate::util::clock::BootInstant;
 /// How long a queue is kept after its last deadline, because a grant made just before may be
 /// unconfirmed.
 const QUEUE_GRACE: Duration = Duration::from_secs(11);
+
+/// How long an entry is served after the caller's wait has ended.
+const WAIT_GRACE: Duration = Duration::from_secs(1);
 
 /// The work of removing an entry; looking at one counts as one.
 pub(super) const REMOVAL_COST: i64 = 5;
@@ -28,7 +32,7 @@ pub(super) struct OwnerId {
     pub(super) owner: OwnerNumber,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct QueueEntry {
     pub(super) owner_id: OwnerId,
     /// The key as the waiter wrote it.
@@ -39,6 +43,20 @@ pub(super) struct QueueEntry {
     /// The time of arrival, wall time in µs.
     pub(super) since: u64,
     pub(super) name: Arc<str>,
+}
+
+impl QueueEntry {
+    pub(super) fn new(context: &CommandContext<'_>, request: &Acquire<'_>) -> Self {
+        QueueEntry {
+            owner_id: context.owner_id(request.owner),
+            key: request.key.clone(),
+            kind: request.kind,
+            timing: request.timing,
+            deadline: context.now + request.wait + WAIT_GRACE,
+            since: context.wall,
+            name: context.client.holder_name(request.metadata),
+        }
+    }
 }
 
 /// A queue. The head of a mutex's queue is marked from when it was granted the lock until it
@@ -137,13 +155,13 @@ impl Queue {
         Some(entry)
     }
 
-    /// Marks the head. It stays the head, because every other entry arrived later.
-    pub(super) fn mark_head(&mut self) {
-        if let Some((order, entry)) = self.entries.pop_first() {
-            let order = -order.abs();
-            self.order_by_owner.insert(entry.owner_id.clone(), order);
-            self.entries.insert(order, entry);
-        }
+    /// Marks the head, and returns it. It stays the head, because every other entry arrived later.
+    pub(super) fn mark_head(&mut self) -> Option<QueueEntry> {
+        let (order, entry) = self.entries.pop_first()?;
+        let order = -order.abs();
+        self.order_by_owner.insert(entry.owner_id.clone(), order);
+        self.entries.insert(order, entry.clone());
+        Some(entry)
     }
 
     /// Removes the entries of the marked head's client, after the position that the mark names.

@@ -1,7 +1,7 @@
 //! Acquires a lock: attempts it until a majority of nodes has granted it, or the caller stops.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
@@ -9,15 +9,15 @@ use tokio::task::JoinSet;
 
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::protocol::messages::{Acquire, AcquireReply, Grant, OwnerNumber, Proof};
+use crate::protocol::messages::{Acquire, AcquireReply, Grant, OwnerNumber};
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
-use crate::store::StoreEvent;
-use crate::store::redis::quorum::attempt::{Attempt, Token};
+use crate::store::redis::quorum::attempt::{Attempt, Hold, Token, Traces};
 use crate::store::redis::quorum::commands::{Action, NodeCommand, Refusal};
 use crate::store::redis::quorum::grants::{Failure, Grants, Step};
 use crate::store::redis::quorum::release::MIN_REST_TIMEOUT;
 use crate::store::redis::quorum::{Acquisition, Quorum, Turn};
+use crate::store::{LockStore, StoreEvent};
 use crate::util::clock::BootInstant;
 use crate::util::random::Random;
 
@@ -62,7 +62,7 @@ impl Quorum {
             started: self.clock.now(),
         };
         if let Some(hold) = self.find_hold(acquire.owner) {
-            return Ok(AcquireReply::Held(hold.proof()));
+            return Ok(AcquireReply::Held(hold.proof(hold.attempt.started)));
         }
         self.register(acquire.owner);
         let reply = if acquire.wait.is_zero() {
@@ -87,7 +87,7 @@ impl Quorum {
             // only busy.
             wanted.timeout = until.since(self.clock.now()).max(timeout / 2);
             let failure = match self.attempt(&wanted, false).await {
-                Ok((proof, _)) => return Ok(AcquireReply::Held(proof)),
+                Ok(hold) => return Ok(AcquireReply::Held(hold.proof(hold.attempt.started))),
                 Err(failure) => failure,
             };
             let pause = pauses.next(&failure, &*self.random);
@@ -124,9 +124,9 @@ impl Quorum {
             return Ok(AcquireReply::Queued(Vec::from_iter(inspected)));
         };
         match self.attempt(wanted, false).await {
-            Ok((proof, is_contended)) => {
-                self.keep_turn(wanted.caller, turn, is_contended);
-                Ok(AcquireReply::Held(proof))
+            Ok(hold) => {
+                self.keep_turn(wanted.caller, turn, &hold);
+                Ok(AcquireReply::Held(hold.proof(hold.attempt.started)))
             }
             Err(failure @ Failure::Taken { .. }) => {
                 let holder = failure.holder().cloned();
@@ -165,14 +165,14 @@ impl Quorum {
                     return;
                 }
                 match quorum.attempt(&wanted, pauses.lock_changes_hands).await {
-                    Ok((proof, is_contended)) => {
-                        quorum.keep_turn(wanted.caller, turn, is_contended);
+                    Ok(hold) => {
+                        quorum.keep_turn(wanted.caller, turn, &hold);
                         (quorum.events)(StoreEvent::Granted(Grant {
                             key: wanted.key,
                             is_counted: false,
                             owner: wanted.caller,
-                            token: proof.token,
-                            granted_at: Some(proof.sent_at),
+                            token: FencingToken::new(hold.token),
+                            granted_at: Some(hold.attempt.started),
                             lease: wanted.timing.lease,
                         }));
                         return;
@@ -190,38 +190,40 @@ impl Quorum {
         });
     }
 
-    /// Attempts once to take the lock on a majority of nodes. Also returns true if other clients
-    /// want it. With `asks_one_first`, only continues if the first usable node is free.
+    /// Attempts once to take the lock on a majority of nodes. With `asks_one_first`, only continues
+    /// if the first usable node is free.
     async fn attempt(
         self: &Arc<Self>,
         wanted: &Wanted,
         asks_one_first: bool,
-    ) -> Result<(Proof, bool), Failure> {
+    ) -> Result<Hold, Failure> {
         let nodes = &self.nodes;
-        if let Some(error) = nodes.unavailable() {
+        if let Some(error) = self.unavailable() {
             return Err(Failure::Error(error));
         }
         let started = self.clock.now();
-        let attempt = Arc::new(Attempt::new(
-            wanted.key.clone(),
-            self.random.next(),
-            wanted.timing,
-            wanted.metadata.clone(),
-            nodes.newest_time() + TOKEN_LEAD_MICROS,
+        let attempt = Arc::new(Attempt {
+            key: wanted.key.clone(),
+            owner: self.random.next(),
+            timing: wanted.timing,
+            metadata: wanted.metadata.clone(),
+            floor: self.newest_time() + TOKEN_LEAD_MICROS,
             started,
-            nodes.all.len(),
-        ));
+            is_contended: AtomicBool::new(false),
+            is_released: AtomicBool::new(false),
+            nodes: nodes.iter().map(|_| Traces::default().into()).collect(),
+        });
         let begin = |acquisition: &mut Acquisition| acquisition.begin(attempt.clone());
         if self.update(wanted.caller, begin) != Some(true) {
             return Err(Failure::Error(StoreError::timed_out(wanted.timeout)));
         }
-        let mut grants = Grants::new(nodes.all.len(), nodes.quorum_size, self.rules);
+        let mut grants = Grants::new(nodes.len(), self.quorum_size, self.rules);
         let send = |node, action| {
             let (quorum, attempt) = (self.clone(), attempt.clone());
             quorum.send(node, attempt, action, wanted.timeout)
         };
-        let is_usable = |node: &usize| nodes.all[*node].unavailable().is_none();
-        let first = (0..nodes.all.len()).find(is_usable);
+        let is_usable = |node: &usize| nodes[*node].unavailable().is_none();
+        let first = (0..nodes.len()).find(is_usable);
         let first = first.filter(|_| asks_one_first);
         if let Some(first) = first {
             let (_, reply) = send(first, Action::Acquire).await;
@@ -234,7 +236,7 @@ impl Quorum {
             grants.handle(first, reply);
         }
         let mut commands = JoinSet::new();
-        for node in (0..nodes.all.len()).filter(|node| first != Some(*node)) {
+        for node in (0..nodes.len()).filter(|node| first != Some(*node)) {
             commands.spawn_on(send(node, Action::Acquire), &self.runtime);
         }
         while let Some(Ok((node, reply))) = commands.join_next().await {
@@ -250,11 +252,7 @@ impl Quorum {
                     commands.detach_all();
                     let set_held = |acquisition: &mut Acquisition| acquisition.token = Some(token);
                     self.update(wanted.caller, set_held);
-                    let proof = Proof {
-                        sent_at: started,
-                        token: FencingToken::new(token),
-                    };
-                    return Ok((proof, attempt.is_contended.load(Ordering::Relaxed)));
+                    return Ok(Hold { attempt, token });
                 }
                 Step::Failed => {
                     // Whether one holder has a majority may be known only from the other replies.
@@ -283,7 +281,8 @@ impl Quorum {
         Err(grants.failure())
     }
 
-    /// Sends a command of an attempt to a node. Returns the token of the lock there.
+    /// Sends a command of an attempt to a node, after the attempt's command before. Returns the
+    /// token of the lock there. Sends nothing once the attempt is being released.
     pub(super) async fn send(
         self: Arc<Self>,
         index: usize,
@@ -291,29 +290,40 @@ impl Quorum {
         action: Action,
         timeout: Duration,
     ) -> (usize, Result<Token, Refusal>) {
+        let node = &self.nodes[index];
+        let mut traces = attempt.nodes[index].lock().await;
+        if attempt.is_released.load(Ordering::Acquire) {
+            return (index, Err(Refusal::Outdated));
+        }
+        let before = *traces;
+        (traces.may_be_stored, traces.was_unanswered) = (true, true);
         let command = NodeCommand {
             attempt: &attempt,
             action,
             config: &self.config,
         };
-        let node = (index, &*self.nodes.all[index]);
-        let reply = match command.run(node, timeout).await {
-            Some(Ok(Ok(granted))) => {
-                if granted.is_contended {
-                    attempt.is_contended.store(true, Ordering::Relaxed);
-                }
-                Ok(granted.token)
+        let reply = node.run(&command, timeout).await;
+        match (action, &reply) {
+            (_, Err(error)) if error.unsent => *traces = before,
+            (_, Err(error)) if error.is_unanswered() => {}
+            (Action::Acquire, Ok(Err(Refusal::Taken(_) | Refusal::Quarantine(_)))) => {
+                *traces = before;
             }
-            Some(Ok(Err(refusal))) => Err(refusal),
-            Some(Err(error)) => Err(Refusal::Failed(error)),
-            None => Err(Refusal::Outdated),
-        };
-        (index, reply)
+            _ => traces.was_unanswered = before.was_unanswered,
+        }
+        let reply = reply.unwrap_or_else(|error| Err(Refusal::Failed(error.at(node.address()))));
+        let token = reply.map(|granted| {
+            if granted.is_contended {
+                attempt.is_contended.store(true, Ordering::Relaxed);
+            }
+            granted.token
+        });
+        (index, token)
     }
 
     /// Ends the wait of a caller. Its turn lasts until it releases.
-    fn keep_turn(&self, caller: OwnerNumber, mut turn: OwnedMutexGuard<Turn>, is_contended: bool) {
-        *turn = is_contended;
+    fn keep_turn(&self, caller: OwnerNumber, mut turn: OwnedMutexGuard<Turn>, hold: &Hold) {
+        *turn = hold.attempt.is_contended.load(Ordering::Relaxed);
         self.update(caller, |acquisition| {
             (acquisition.waiting, acquisition.turn) = (None, Some(turn));
         });

@@ -22,9 +22,8 @@ impl Quorum {
         inspect: &Inspect<'_>,
         timeout: Duration,
     ) -> Result<Inspection, StoreError> {
-        let nodes = &self.nodes;
-        let quorum_size = nodes.quorum_size;
-        let servers = join_all(nodes.all.iter().map(|node| {
+        let quorum_size = self.quorum_size;
+        let servers = join_all(self.nodes.iter().map(|node| {
             let inspecting = async move {
                 let inspection = node.run(inspect, timeout).await;
                 let address = node.address().to_owned();
@@ -152,7 +151,7 @@ impl Quorum {
             .run_on_each(|node| node.list(list, timeout).boxed())
             .await;
         match last {
-            Some(error) if listed.len() < self.nodes.quorum_size => Err(error),
+            Some(error) if listed.len() < self.quorum_size => Err(error),
             _ => Ok(listed.concat()),
         }
     }
@@ -164,7 +163,7 @@ impl Quorum {
         revoke: &Revoke<'_>,
         timeout: Duration,
     ) -> Result<RevokeReply, StoreError> {
-        let (nodes, quorum_size) = (self.nodes.all.len(), self.nodes.quorum_size);
+        let (nodes, quorum_size) = (self.nodes.len(), self.quorum_size);
         let (revoked, last) = self
             .run_on_each(|node| node.run(revoke, timeout).boxed())
             .await;
@@ -192,7 +191,7 @@ impl Quorum {
         &'a self,
         work: impl Fn(&'a Node) -> BoxFuture<'a, Result<T, StoreError>>,
     ) -> (Vec<T>, Option<StoreError>) {
-        let nodes = &self.nodes.all;
+        let nodes = &self.nodes;
         let (mut replies, mut last) = (Vec::new(), None);
         let all = join_all(nodes.iter().map(|node| work(node))).await;
         for (node, reply) in nodes.iter().zip(all) {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
-use crate::protocol::messages::{OwnerNumber, ReleaseReply};
+use crate::protocol::messages::{OwnerNumber, Proof, ReleaseReply};
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
 use crate::store::command::Release;
@@ -36,6 +37,22 @@ pub(super) struct Attempt {
     pub(super) nodes: Vec<tokio::sync::Mutex<Traces>>,
 }
 
+/// A hold that a majority of the nodes has.
+pub(super) struct Hold {
+    pub(super) attempt: Arc<Attempt>,
+    pub(super) token: Token,
+}
+
+impl Hold {
+    /// Returns the proof of a command that was sent then.
+    pub(super) fn proof(&self, sent_at: BootInstant) -> Proof {
+        Proof {
+            sent_at,
+            token: FencingToken::new(self.token),
+        }
+    }
+}
+
 /// What the commands of an attempt may have left on a node.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Traces {
@@ -46,28 +63,6 @@ pub(super) struct Traces {
 }
 
 impl Attempt {
-    pub(super) fn new(
-        key: LockKey,
-        owner: OwnerNumber,
-        timing: Timing,
-        metadata: Option<Arc<str>>,
-        floor: Token,
-        started: BootInstant,
-        nodes: usize,
-    ) -> Self {
-        Attempt {
-            key,
-            owner,
-            timing,
-            metadata,
-            floor,
-            started,
-            is_contended: AtomicBool::new(false),
-            is_released: AtomicBool::new(false),
-            nodes: (0..nodes).map(|_| Traces::default().into()).collect(),
-        }
-    }
-
     /// Returns how long anything can be stored after the release has begun.
     pub(super) fn longest_rest(&self) -> Duration {
         self.timing.ttl() + 2 * self.timing.command_timeout()

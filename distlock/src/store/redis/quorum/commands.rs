@@ -1,15 +1,14 @@
 //! The commands to one node of a quorum, and their replies (see `lua/quorum/README.md`).
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::Cmd;
 
+use crate::config::quorum::Quorum as QuorumConfig;
 use crate::protocol::messages::HolderView;
 use crate::protocol::store_error::StoreError;
-use crate::store::redis::node::Node;
-use crate::store::redis::quorum::attempt::{Attempt, Token};
-use crate::store::redis::quorum::config::QuorumConfig;
+use crate::protocol::timing::Timing;
+use crate::store::redis::quorum::attempt::{Attempt, Hold, Token};
 use crate::store::redis::wire::call::{Dated, Decoded, ScriptCall, ScriptContext};
 use crate::store::redis::wire::decode;
 use crate::store::redis::wire::encode::millis;
@@ -57,33 +56,6 @@ pub(super) struct NodeCommand<'a> {
     pub(super) config: &'a QuorumConfig,
 }
 
-impl NodeCommand<'_> {
-    /// Runs the command on a node, after the attempt's command before. Returns `None`, and sends
-    /// nothing, once the attempt is being released.
-    pub(super) async fn run(
-        &self,
-        (index, node): (usize, &Node),
-        timeout: Duration,
-    ) -> Option<Result<Result<Granted, Refusal>, StoreError>> {
-        let mut traces = self.attempt.nodes[index].lock().await;
-        if self.attempt.is_released.load(Ordering::Acquire) {
-            return None;
-        }
-        let before = *traces;
-        (traces.may_be_stored, traces.was_unanswered) = (true, true);
-        let reply = node.run(self, timeout).await;
-        match (self.action, &reply) {
-            (_, Err(error)) if error.unsent => *traces = before,
-            (_, Err(error)) if error.is_unanswered() => {}
-            (Action::Acquire, Ok(Err(Refusal::Taken(_) | Refusal::Quarantine(_)))) => {
-                *traces = before;
-            }
-            _ => traces.was_unanswered = before.was_unanswered,
-        }
-        Some(reply.map_err(|error| error.at(node.address())))
-    }
-}
-
 impl ScriptCall for NodeCommand<'_> {
     type Reply = Result<Granted, Refusal>;
 
@@ -109,8 +81,8 @@ impl ScriptCall for NodeCommand<'_> {
             .arg(millis(context.settings.fence_ttl))
             .arg(&*context.holder_name(attempt.metadata.as_deref()))
             .arg(token)
-            .arg(millis(config.quarantine()))
-            .arg(config.run_id(context))
+            .arg(millis(quarantine(config)))
+            .arg(run_id(config, context))
             .arg(attempt.floor)
             .arg(action);
         cmd
@@ -154,6 +126,20 @@ impl ScriptCall for NodeCommand<'_> {
     }
 }
 
+/// Returns how long a node that may have lost data grants nothing.
+fn quarantine(config: &QuorumConfig) -> Duration {
+    Timing::new(config.max_lease).ttl()
+}
+
+/// Returns the server's run id, or `-` if servers are configured to keep their data.
+fn run_id<'a>(config: &QuorumConfig, context: &ScriptContext<'a>) -> &'a str {
+    if config.servers_are_durable {
+        "-"
+    } else {
+        context.run_id
+    }
+}
+
 /// The result of renewing a hold on a node.
 #[derive(Clone, Debug)]
 pub(super) enum NodeRenewal {
@@ -167,7 +153,7 @@ pub(super) enum NodeRenewal {
 
 /// Extends holds on a node. The reply has the result of each hold, in the same order.
 pub(super) struct RenewOnNode<'a> {
-    pub(super) holds: &'a [(std::sync::Arc<Attempt>, Token)],
+    pub(super) holds: &'a [Hold],
     /// A time that some node has reached (server µs).
     pub(super) newest: u64,
     pub(super) config: &'a QuorumConfig,
@@ -181,13 +167,13 @@ impl ScriptCall for RenewOnNode<'_> {
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let mut cmd = context.script(ScriptId::Renew, script_ref);
         cmd.arg(self.holds.len() + 1).arg(&context.names.epoch);
-        for (attempt, _) in self.holds {
-            cmd.arg(context.names.lock(&attempt.key));
+        for hold in self.holds {
+            cmd.arg(context.names.lock(&hold.attempt.key));
         }
-        cmd.arg(self.config.run_id(context))
-            .arg(millis(self.config.quarantine()))
+        cmd.arg(run_id(self.config, context))
+            .arg(millis(quarantine(self.config)))
             .arg(self.newest);
-        for (attempt, token) in self.holds {
+        for Hold { attempt, token } in self.holds {
             cmd.arg(context.owner(attempt.owner))
                 .arg(*token)
                 .arg(millis(attempt.timing.ttl()));

@@ -1,8 +1,8 @@
 //! A store over independent servers: a call holds a lock once a majority of the servers has granted
 //! it.
 //!
-//! `nodes` are the servers, each a `Node` with the scripts of `lua/quorum`. The registry of their
-//! connections ensures that no server counts twice. An `attempt` takes the lock on all nodes;
+//! Each server is a `Node` with the scripts of `lua/quorum`. The registry of their connections
+//! ensures that no server counts twice. An `attempt` takes the lock on all nodes;
 //! `grants` decides, without I/O, whether it has succeeded, and `acquire` repeats it. `renew` and
 //! `release` combine the replies of all nodes, and `admin` serves inspection.
 
@@ -14,39 +14,41 @@ use tokio::runtime::Handle;
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::{AbortHandle, JoinHandle};
 
+use crate::config;
 use crate::config::limits::Limits;
-use crate::fencing::FencingToken;
+use crate::error::Outage;
 use crate::key::LockKey;
-use crate::protocol::messages::{OwnerNumber, Proof};
+use crate::protocol::messages::OwnerNumber;
 use crate::protocol::rules::Rules;
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply, Confirm, Release, Revoke};
-use crate::store::redis::conn::client::Client;
-use crate::store::redis::quorum::attempt::{Attempt, Token};
-use crate::store::redis::quorum::config::QuorumConfig;
+use crate::store::redis::conn::client::{Client, StoreState};
+use crate::store::redis::node::{Node, authentication};
+use crate::store::redis::quorum::attempt::{Attempt, Hold, Token};
 use crate::store::redis::quorum::hooks::QuorumHooks;
-use crate::store::redis::quorum::nodes::QuorumNodes;
 use crate::store::redis::transport::config::RedisConfig;
-use crate::store::redis::transport::url::Host;
+use crate::store::redis::transport::socket_transport::SocketTransport;
+use crate::store::redis::transport::url::{Host, ServerLocation, StoreLocation};
 use crate::store::{BoxFuture, EventSink, LockStore, OpenedStore, StoreEvent};
 use crate::util::clock::{BootInstant, Clock};
 use crate::util::mutex::lock;
+use crate::util::notify::wait_until;
 use crate::util::random::Random;
 
 mod acquire;
 mod admin;
 mod attempt;
 mod commands;
-mod config;
 mod grants;
 pub(crate) mod hooks;
-mod nodes;
 mod release;
 mod renew;
 
 pub(super) struct Quorum {
-    nodes: QuorumNodes,
-    config: QuorumConfig,
+    nodes: Vec<Arc<Node>>,
+    quorum_size: usize,
+    state: Arc<StoreState>,
+    config: config::quorum::Quorum,
     rules: Rules,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
@@ -97,21 +99,6 @@ impl Acquisition {
     }
 }
 
-/// A hold that a majority of the nodes has.
-struct Hold {
-    attempt: Arc<Attempt>,
-    token: Token,
-}
-
-impl Hold {
-    fn proof(&self) -> Proof {
-        Proof {
-            sent_at: self.attempt.started,
-            token: FencingToken::new(self.token),
-        }
-    }
-}
-
 impl Quorum {
     /// Opens the connections in the background, on the current runtime.
     pub(super) fn connect_lazy(
@@ -129,8 +116,7 @@ impl Quorum {
 
     fn open(config: &RedisConfig, hosts: &[Host], client: Client) -> Arc<Self> {
         Arc::new_cyclic(|quorum: &Weak<Quorum>| {
-            let quorum_config = QuorumConfig(config.quorum.clone());
-            let size = quorum_config.quorum_size(hosts.len(), client.rules);
+            let majority = hosts.len() / 2 + usize::from(client.rules.majority);
             let events = client.events.clone();
             let weak_quorum = quorum.clone();
             let node_client = Client {
@@ -142,11 +128,26 @@ impl Quorum {
                     Some(quorum) => quorum.handle_event(event),
                     None => events(event),
                 }),
+                // A hold spans several nodes, so the client's id must be the same on all of them,
+                // forever.
+                is_idle: Arc::new(|| false),
                 ..client.clone()
             };
+            let open_node = |(host, port): &Host| {
+                let server = ServerLocation::tcp(host, *port);
+                let config = RedisConfig {
+                    location: StoreLocation::Single(server.clone()),
+                    max_runtime_connections: 0,
+                    ..config.clone()
+                };
+                let transport = (client.transport_factory)(SocketTransport::new(&config, &server));
+                authentication::connect_lazy(&config, transport, node_client.clone())
+            };
             Quorum {
-                nodes: QuorumNodes::open(config, size, hosts, &node_client),
-                config: quorum_config,
+                nodes: hosts.iter().map(open_node).collect(),
+                quorum_size: config.quorum.size.unwrap_or(majority),
+                state: client.state.clone(),
+                config: config.quorum.clone(),
                 rules: client.rules,
                 clock: client.clock,
                 random: client.random,
@@ -156,6 +157,15 @@ impl Quorum {
                 turns: Mutex::default(),
             }
         })
+    }
+
+    /// Returns the newest time that a node has reached, or a later one, as far as is known (µs).
+    fn newest_time(&self) -> u64 {
+        let times = self.nodes.iter().filter_map(|node| {
+            let shared = &*node.shared;
+            shared.server_time.upper_bound(shared.client.clock.now())
+        });
+        times.max().unwrap_or(0)
     }
 
     /// Handles an event of one of the servers.
@@ -292,18 +302,43 @@ impl LockStore for Arc<Quorum> {
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.nodes.ready())
+        Box::pin(async {
+            let is_usable = || self.unavailable().is_none().then_some(());
+            wait_until(&self.state.changed, is_usable).await;
+        })
     }
 
     fn connected(&self) -> Result<bool, StoreError> {
-        self.nodes.connected()
+        let errors = self.nodes.iter().filter_map(|node| node.disconnected());
+        let Some(error) = errors.min_by_key(|error| error.outage.is_transient()) else {
+            return Ok(true);
+        };
+        if !error.outage.is_transient() {
+            return Err(error);
+        }
+        self.unavailable().map_or(Ok(false), Err)
     }
 
     fn unavailable(&self) -> Option<StoreError> {
-        self.nodes.unavailable()
+        let errors = self.nodes.iter().filter_map(|node| node.unavailable());
+        let errors: Vec<_> = errors.map(|error| error.to_string()).collect();
+        let up = self.nodes.len() - errors.len();
+        (up < self.quorum_size).then(|| {
+            StoreError::new(
+                Outage::Unreachable,
+                format!(
+                    "{up} of {} servers usable, {} required: {}",
+                    self.nodes.len(),
+                    self.quorum_size,
+                    errors.join("; ")
+                ),
+            )
+        })
     }
 
     fn close(&self) {
-        self.nodes.close();
+        for node in &self.nodes {
+            node.close();
+        }
     }
 }

@@ -60,12 +60,12 @@ impl Quorum {
     ) -> Result<ReleaseReply, StoreError> {
         let is_first = attempt.end();
         let keep_until = self.clock.now() + keep_for;
-        let (nodes, quorum_size) = (self.nodes.all.len(), self.nodes.quorum_size);
+        let (nodes, quorum_size) = (self.nodes.len(), self.quorum_size);
         let mut releasing = JoinSet::new();
         for index in 0..nodes {
             let (quorum, attempt) = (self.clone(), attempt.clone());
             let release = async move {
-                let node = &quorum.nodes.all[index];
+                let node = &quorum.nodes[index];
                 let released = attempt.release_on((index, node), keep_for, timeout).await;
                 let mut backoff = RETRY_BACKOFF;
                 if is_first
@@ -151,7 +151,7 @@ async fn release_later(
     while quorum.clock.now() < expires_at {
         tokio::time::sleep(pause).await;
         let keep_for = keep_until.since(quorum.clock.now());
-        let node = &quorum.nodes.all[index];
+        let node = &quorum.nodes[index];
         let released = attempt.release_on((index, node), keep_for, timeout).await;
         match next_pause(&attempt, index, released, &mut backoff).await {
             Some(next) => pause = next,

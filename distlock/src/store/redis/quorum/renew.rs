@@ -6,13 +6,12 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::error::Outage;
-use crate::fencing::FencingToken;
 use crate::protocol::messages::{OwnerNumber, Proof, RenewReply, Renewal, RenewalFailure};
 use crate::protocol::rules::Rules;
 use crate::protocol::store_error::StoreError;
-use crate::store::redis::quorum::attempt::{Attempt, Token};
+use crate::store::redis::quorum::Quorum;
+use crate::store::redis::quorum::attempt::Hold;
 use crate::store::redis::quorum::commands::{Action, NodeRenewal, RenewOnNode};
-use crate::store::redis::quorum::{Hold, Quorum};
 
 impl Quorum {
     /// Extends holds on all nodes. A hold that continues is repaired on the nodes that lost it.
@@ -25,8 +24,8 @@ impl Quorum {
         let (mut holds, mut indices, mut failures) = (Vec::new(), Vec::new(), Vec::new());
         for (index, renewal) in batch.iter().enumerate() {
             match self.find_hold(renewal.owner) {
-                Some(Hold { attempt, token }) => {
-                    holds.push((attempt, token));
+                Some(hold) => {
+                    holds.push(hold);
                     indices.push(index);
                 }
                 None => failures.push((index, RenewalFailure::Gone)),
@@ -45,15 +44,13 @@ impl Quorum {
         timeout: Duration,
     ) -> Result<Option<Proof>, StoreError> {
         let sent_at = self.clock.now();
-        let Some(Hold { attempt, token }) = self.find_hold(owner) else {
+        let Some(hold) = self.find_hold(owner) else {
             return Ok(None);
         };
-        let renewed = self.extend(vec![(attempt, token)], timeout).await;
+        let proof = hold.proof(sent_at);
+        let renewed = self.extend(vec![hold], timeout).await;
         match renewed.into_iter().next() {
-            Some(Ok(())) => Ok(Some(Proof {
-                sent_at,
-                token: FencingToken::new(token),
-            })),
+            Some(Ok(())) => Ok(Some(proof)),
             Some(Err(RenewalFailure::Error(error))) => Err(error),
             Some(Err(RenewalFailure::Gone | RenewalFailure::Revoked)) | None => Ok(None),
         }
@@ -61,18 +58,18 @@ impl Quorum {
 
     async fn extend(
         self: &Arc<Self>,
-        holds: Vec<(Arc<Attempt>, Token)>,
+        holds: Vec<Hold>,
         timeout: Duration,
     ) -> Vec<Result<(), RenewalFailure>> {
-        let (nodes, quorum_size) = (self.nodes.all.len(), self.nodes.quorum_size);
+        let (nodes, quorum_size) = (self.nodes.len(), self.quorum_size);
         let holds = Arc::new(holds);
-        let newest = self.nodes.newest_time();
+        let newest = self.newest_time();
         let mut renewing = JoinSet::new();
         for index in 0..nodes {
             let (quorum, holds) = (self.clone(), holds.clone());
             renewing.spawn_on(
                 async move {
-                    let node = &quorum.nodes.all[index];
+                    let node = &quorum.nodes[index];
                     let renew = RenewOnNode {
                         holds: &holds,
                         newest,
@@ -82,7 +79,7 @@ impl Quorum {
                     let results = results.unwrap_or_else(|error| {
                         vec![NodeRenewal::Error(error.at(node.address())); holds.len()]
                     });
-                    for ((attempt, token), result) in holds.iter().zip(&results) {
+                    for (Hold { attempt, token }, result) in holds.iter().zip(&results) {
                         if matches!(result, NodeRenewal::Repairable) {
                             // The repaired hold counts from the next renewal on, which also retries
                             // a repair that failed.
