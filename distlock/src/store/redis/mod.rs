@@ -143,15 +143,15 @@ impl LockStore for RedisStore {
             _ => false,
         };
         let node = &*self.node;
-        let via = is_served.then(|| node.via_caller())??;
+        let session = is_served.then(|| node.runtime_session())??;
         Some(Box::pin(async move {
             let reply = match command {
                 Command::Acquire(acquire) => {
-                    let acquired = node.acquire_on(&via, &acquire, timeout).await;
+                    let acquired = node.acquire_on(&session, None, &acquire, timeout).await;
                     acquired.map(CommandReply::Acquired)
                 }
                 Command::Release(release) => {
-                    let released = node.release_on(&via, &release, timeout).await;
+                    let released = node.release_on(&session, &release, timeout).await;
                     released.map(CommandReply::Released)
                 }
                 _ => return self.call(command, timeout).await,

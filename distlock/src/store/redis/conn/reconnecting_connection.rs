@@ -11,9 +11,9 @@ use crate::observer::event;
 use crate::protocol::store_error::StoreError;
 use crate::store::StoreEvent;
 use crate::store::redis::conn::client::StoreState;
-use crate::store::redis::conn::handshake::{Dialer, Purpose};
+use crate::store::redis::conn::handshake::Dialer;
 use crate::store::redis::conn::health::{Cause, ConnectionLoss, Health};
-use crate::store::redis::conn::session::Session;
+use crate::store::redis::conn::session::{Purpose, Session};
 use crate::store::redis::transport::with_timeout;
 use crate::util::backoff::Backoff;
 use crate::util::mutex::lock;
@@ -81,7 +81,9 @@ impl Inner {
         let previous = std::mem::replace(&mut *lock(&self.state), state);
         self.store.changed.notify_waiters();
         // Dropped outside the mutex, because this may be the last reference to a connection.
-        drop(previous);
+        if let State::Up(session) = previous {
+            session.end(&closed_error());
+        }
     }
 
     /// Waits until a liveness check is requested, and returns its PING timeout.
@@ -140,7 +142,7 @@ impl ReconnectingConnection {
             State::Opening => {
                 StoreError::new(Outage::Unreachable, "the first connection is being opened")
             }
-            State::Closed => StoreError::new(Outage::Unreachable, "the connection was closed"),
+            State::Closed => closed_error(),
         };
         Err(error.mark_unsent())
     }
@@ -174,19 +176,6 @@ impl ReconnectingConnection {
     pub(crate) async fn ready(&self) {
         let is_down = || matches!(&*lock(&self.inner.state), State::Opening | State::Down(_));
         wait_until(&self.inner.store.changed, || (!is_down()).then_some(())).await;
-    }
-
-    /// Waits until `session` is no longer the current session, and returns why.
-    pub(crate) async fn session_ended(&self, session: &Session) -> StoreError {
-        wait_until(&self.inner.store.changed, || match self.session() {
-            Ok(current) if current.generation == session.generation => None,
-            Ok(_) => Some(StoreError::new(
-                Outage::Unreachable,
-                "the connection was replaced",
-            )),
-            Err(error) => Some(error.mark_sent()),
-        })
-        .await
     }
 
     /// Requests a liveness check after a command went unanswered for `unanswered`. The connection
@@ -236,6 +225,7 @@ impl Supervisor {
             let may_be_idle =
                 self.dialer.purpose != Purpose::Commands || session.client.is_polling();
             let is_harmless = is_idle && may_be_idle;
+            session.end(&error);
             drop(session);
             self.inner.set_state(State::Down(error));
             let since = self.health.connection_down(self.connection_kind());
@@ -299,6 +289,11 @@ impl Supervisor {
     }
 }
 
+/// Returns the error of a connection that is closed for good.
+pub(crate) fn closed_error() -> StoreError {
+    StoreError::new(Outage::Unreachable, "the connection was closed")
+}
+
 /// Returns between half and the whole of a pause, so that many clients do not reconnect at once.
 fn jittered(pause: Duration, random: u64) -> Duration {
     let [random, ..] = random.to_be_bytes();
@@ -310,7 +305,7 @@ async fn monitor(session: &Session, inner: &Inner) -> StoreError {
     loop {
         tokio::select! {
             biased;
-            error = session.end.wait() => return error,
+            error = session.end.wait() => return error.clone(),
             ping_timeout = inner.liveness_requested() => {
                 if let Err(error) = ping(session, ping_timeout).await {
                     return error;
@@ -330,7 +325,7 @@ async fn ping(session: &Session, ping_timeout: Duration) -> Result<(), StoreErro
         let activity = connection.activity();
         let response = tokio::select! {
             biased;
-            error = session.end.wait() => return Err(error),
+            error = session.end.wait() => return Err(error.clone()),
             response = tokio::time::timeout(ping_timeout, pong.as_mut()) => response,
         };
         elapsed += ping_timeout;

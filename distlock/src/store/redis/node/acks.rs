@@ -15,7 +15,7 @@ use crate::protocol::store_error::{Code, StoreError};
 use crate::store::BoxFuture;
 use crate::store::redis::conn::handshake::Dialer;
 use crate::store::redis::conn::health::Health;
-use crate::store::redis::conn::reconnecting_connection::ReconnectingConnection;
+use crate::store::redis::conn::reconnecting_connection::{ReconnectingConnection, closed_error};
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::reply::TimedReply;
@@ -53,7 +53,7 @@ impl AckConnections {
         durability: Durability,
     ) -> Result<Arc<AckConnection>, StoreError> {
         let mut connections = lock(&self.connections);
-        let connections = connections.as_mut().ok_or_else(closed_error)?;
+        let connections = (connections.as_mut()).ok_or_else(|| closed_error().mark_unsent())?;
         if let Some(acks) = connections
             .iter()
             .find(|acks| acks.durability == durability)
@@ -97,7 +97,7 @@ pub(crate) type Sent<T> = (Arc<Session>, Result<T, StoreError>);
 
 impl AckConnection {
     fn open(connections: &AckConnections, durability: Durability) -> Self {
-        let dialer = connections.dialer.with_new_generation();
+        let dialer = connections.dialer.clone();
         let connection = ReconnectingConnection::spawn(
             dialer.clone(),
             connections.connect_timeout,
@@ -115,8 +115,8 @@ impl AckConnection {
     /// Sends an idempotent write, and waits until its requirement is met. On any error after
     /// sending, the write may have been applied.
     pub(crate) fn write<'a>(
-        self: &'a Arc<Self>,
-        preceding: Option<Cmd>,
+        &'a self,
+        preceding: Option<&'a Cmd>,
         command: &'a EncodeCommand<'a>,
         timeout: Duration,
     ) -> BoxFuture<'a, Result<Sent<TimedReply>, StoreError>> {
@@ -130,7 +130,7 @@ impl AckConnection {
             loop {
                 // These commands have no deadline in the server.
                 let command = command(script_ref, BootInstant(0));
-                let commands = preceding.iter().cloned().chain([command]);
+                let commands = preceding.into_iter().cloned().chain([command]);
                 let sending = self.send_in_turn(commands.collect(), deadline);
                 let (session, replies) = match time::timeout_at(deadline, sending).await {
                     Ok(sent) => sent?,
@@ -166,7 +166,7 @@ impl AckConnection {
     /// task keeps the turn until the reply, because otherwise the server would run one `WAIT` after
     /// another for callers that have left.
     async fn send_in_turn(
-        self: &Arc<Self>,
+        &self,
         mut commands: Vec<Cmd>,
         deadline: Instant,
     ) -> Result<Sent<(BootInstant, Vec<RedisResult<Value>>)>, StoreError> {
@@ -180,7 +180,7 @@ impl AckConnection {
             .store(activity_before, Ordering::Relaxed);
         let sent_at = self.dialer.shared.client.clock.now();
         let (reply_to, replies) = oneshot::channel();
-        let (this, used) = (self.clone(), session.clone());
+        let used = session.clone();
         self.dialer.transport.spawn(Box::pin(async move {
             let _turn = turn;
             let replies = tokio::select! {
@@ -188,13 +188,13 @@ impl AckConnection {
                 replies = used.connection.send_all(&commands) => {
                     replies.map_err(|error| errors::classify(&error))
                 }
-                error = this.connection.session_ended(&used) => Err(error),
+                error = used.end.wait() => Err(error.clone()),
             };
             // The caller may have left.
             let _ = reply_to.send(replies);
         }));
         let replies = replies.await;
-        let replies = replies.unwrap_or_else(|_| Err(closed_error().mark_sent()));
+        let replies = replies.unwrap_or_else(|_| Err(closed_error()));
         Ok((session, replies.map(|replies| (sent_at, replies))))
     }
 
@@ -211,10 +211,6 @@ impl AckConnection {
             Err(error) => Err(explain_rejection(self.durability, errors::classify(&error))),
         }
     }
-}
-
-fn closed_error() -> StoreError {
-    StoreError::new(Outage::Unreachable, "the connection was closed").mark_unsent()
 }
 
 fn too_few_acks_error(durability: Durability, timeout: Duration) -> StoreError {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::protocol::messages::{Proof, ReleaseReply};
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Downgrade, Release};
+use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
-use crate::store::redis::node::via::Via;
 use crate::store::redis::wire::commands::ReleaseEffect;
 use crate::store::redis::wire::errors;
 
@@ -18,20 +18,20 @@ impl Node {
         release: &Release<'_>,
         timeout: Duration,
     ) -> Result<ReleaseReply, StoreError> {
-        let via = self.via_commands()?;
-        let reply = self.release_on(&via, release, timeout).await?;
+        let session = self.commands.session()?;
+        let reply = self.release_on(&session, release, timeout).await?;
         self.check_schedule.remove(release.owner);
         Ok(reply)
     }
 
     pub(crate) async fn release_on(
         &self,
-        via: &Via,
+        session: &Session,
         release: &Release<'_>,
         timeout: Duration,
     ) -> Result<ReleaseReply, StoreError> {
         let (client, server_time) = (&self.shared.client, &self.shared.server_time);
-        let effect = self.send_release(via, release, timeout).await?;
+        let effect = self.send_release(session, release, timeout).await?;
         let repeat_after = (release.after_unanswered && client.rules.cancel_twice)
             .then(|| server_time.time_until_rejected(client.clock.now(), timeout));
         Ok(effect.reply(repeat_after))
@@ -55,14 +55,14 @@ impl Node {
     /// Sends a release until it has reached a live waiter.
     async fn send_release(
         &self,
-        via: &Via,
+        session: &Session,
         release: &Release<'_>,
         timeout: Duration,
     ) -> Result<ReleaseEffect, StoreError> {
         let give_up_at = self.shared.client.clock.now() + timeout;
         let mut effect = ReleaseEffect::default();
         loop {
-            let removed = match self.send(via, release, timeout).await {
+            let removed = match self.send(session, None, release, timeout).await {
                 // The slot has moved. The rest is left to the next client that checks the queue.
                 Err(error) if effect.was_held && errors::is_redirect(&error) => return Ok(effect),
                 removed => removed?,
