@@ -19,7 +19,7 @@ use crate::store::redis::wire::names::Names;
 use crate::store::redis::wire::reply;
 use crate::store::redis::wire::scripts::Scripts;
 use crate::store::{EventSink, IsIdle, Settings, StoreEvent};
-use crate::util::clock::Clock;
+use crate::util::clock::{BootInstant, Clock};
 use crate::util::random::Random;
 
 /// A client of a Redis store: its identity, settings and dependencies.
@@ -122,7 +122,9 @@ impl Shared {
             settings: &self.client.settings,
             client,
             run_id: "",
-            apply_by: 0,
+            sent_at: BootInstant(0),
+            apply_by: &|| 0,
+            events: &self.client.events,
         }
     }
 

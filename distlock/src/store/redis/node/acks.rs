@@ -18,7 +18,6 @@ use crate::store::redis::conn::health::Health;
 use crate::store::redis::conn::reconnecting_connection::{ReconnectingConnection, closed_error};
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::wire::errors;
-use crate::store::redis::wire::reply::TimedReply;
 use crate::store::redis::wire::scripts::{self, EncodeCommand, ScriptRef};
 use crate::store::redis::wire::{decode, encode};
 use crate::util::clock::BootInstant;
@@ -119,7 +118,7 @@ impl AckConnection {
         preceding: Option<&'a Cmd>,
         command: &'a EncodeCommand<'a>,
         timeout: Duration,
-    ) -> BoxFuture<'a, Result<Sent<TimedReply>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Sent<(BootInstant, Value)>, StoreError>> {
         Box::pin(async move {
             let deadline = Instant::now() + timeout;
             let _permit = self.connection.permit(timeout).await?;
@@ -152,7 +151,7 @@ impl AckConnection {
                     }
                     (_, Err(error)) => Err(errors::classify(&error)),
                     (_, Ok(value)) => match self.is_acknowledged(wait) {
-                        Ok(true) => Ok(TimedReply { sent_at, value }),
+                        Ok(true) => Ok((sent_at, value)),
                         Ok(false) => Err(too_few_acks_error(self.durability, timeout)),
                         Err(error) => Err(error),
                     },

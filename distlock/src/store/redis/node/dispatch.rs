@@ -14,10 +14,10 @@ use crate::store::redis::conn::reconnecting_connection::{
 use crate::store::redis::conn::session::{Purpose, Session};
 use crate::store::redis::node::Node;
 use crate::store::redis::transport::Connection;
-use crate::store::redis::wire::call::{Dated, ScriptCall, ScriptContext};
+use crate::store::redis::wire::call::{ScriptCall, ScriptContext};
 use crate::store::redis::wire::errors;
-use crate::store::redis::wire::reply::TimedReply;
 use crate::store::redis::wire::scripts::{self, EncodeCommand, ScriptRef};
+use crate::util::clock::BootInstant;
 
 impl Node {
     /// Runs a script over the connection for its purpose.
@@ -59,14 +59,9 @@ impl Node {
             run_id: session.run_id.as_deref().unwrap_or_default(),
             ..shared.script_context(renewing.as_ref().unwrap_or(&session.client))
         };
-        let encode = |script_ref, now| {
-            let apply_by = if script.is_acquire() {
-                shared.server_time.apply_by(now, timeout)
-            } else {
-                0
-            };
+        let encode = |script_ref, sent_at| {
             let context = ScriptContext {
-                apply_by,
+                apply_by: &|| shared.server_time.apply_by(sent_at, timeout),
                 ..context
             };
             script.encode(&context, script_ref)
@@ -108,22 +103,22 @@ impl Node {
         script: &S,
         context: &ScriptContext<'_>,
         session: &Session,
-        called: Result<TimedReply, StoreError>,
+        called: Result<(BootInstant, Value), StoreError>,
     ) -> Result<S::Reply, StoreError> {
-        let raw = match called {
+        let (sent_at, reply) = match called {
             Err(error) if error.code == Code::KeyConflict => {
                 let reply = script.conflict_reply(context, &error.detail);
                 return reply.ok_or(error);
             }
             called => called?,
         };
-        let sent_at = raw.sent_at;
-        let Dated { at, reply, event } = script.decode(context, raw)?;
+        let context = ScriptContext {
+            sent_at,
+            ..*context
+        };
+        let (at, reply) = script.decode(&context, reply)?;
         if let Some(at) = at {
             self.shared.server_time.update(sent_at, at);
-        }
-        if let Some(event) = event {
-            (self.shared.client.events)(event);
         }
         for error in S::failures(&reply) {
             self.end_sessions_if_demoted(session, error);
@@ -147,7 +142,7 @@ impl Node {
         preceding: Option<&'a Cmd>,
         timeout: Duration,
         command: &'a EncodeCommand<'a>,
-    ) -> BoxFuture<'a, Result<TimedReply, StoreError>> {
+    ) -> BoxFuture<'a, Result<(BootInstant, Value), StoreError>> {
         Box::pin(async move {
             let _permit = connection.permit(timeout).await?;
             let mut reply = pin!(self.by_hash_or_source(session, preceding, command));
@@ -191,7 +186,7 @@ impl Node {
         session: &Session,
         preceding: Option<&Cmd>,
         command: &EncodeCommand<'_>,
-    ) -> RedisResult<TimedReply> {
+    ) -> RedisResult<(BootInstant, Value)> {
         let mut script_ref = ScriptRef::Hash;
         loop {
             let sent_at = self.shared.client.clock.now();
@@ -201,7 +196,7 @@ impl Node {
                 (ScriptRef::Hash, Err(error)) if scripts::is_noscript(&error) => {
                     script_ref = ScriptRef::Source;
                 }
-                (_, reply) => return reply.map(|value| TimedReply { sent_at, value }),
+                (_, reply) => return reply.map(|reply| (sent_at, reply)),
             }
         }
     }

@@ -52,7 +52,7 @@ impl Node {
             }
             let scan = |_, _| encode::scan(context.names, &cursor);
             let step = self.call(&self.commands, &session, None, timeout, &scan);
-            let (page, next) = context.decode_scan(step.await?.value)?;
+            let (page, next) = context.decode_scan(step.await?.1)?;
             let page = page.into_iter();
             keys.extend(page.filter(|key| key.as_str().starts_with(list.prefix)));
             match next {

@@ -1,6 +1,7 @@
 //! Connections of the `redis` crate over sockets of our own.
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::{fmt, io};
@@ -16,8 +17,8 @@ use crate::error::Outage;
 use crate::protocol::store_error::{Code, StoreError};
 use crate::store::BoxFuture;
 use crate::store::redis::transport::reply_scanner;
-use crate::store::redis::transport::request_numbers::{RequestNumber, RequestNumbers};
-use crate::store::redis::transport::socket::{Activity, Fault, Stream};
+use crate::store::redis::transport::request_numbers;
+use crate::store::redis::transport::socket::{Fault, Stream};
 use crate::store::redis::transport::{Connection, ConnectionEvent, ConnectionEventHandler};
 use crate::store::redis::wire::errors;
 use crate::util::mutex::lock;
@@ -37,8 +38,9 @@ pub(crate) struct Multiplexed {
     /// The server that it is connected to, unless the URL names it.
     peer: Option<String>,
     has_pushes: bool,
-    activity: Activity,
-    numbers: RequestNumbers,
+    activity: Arc<AtomicU64>,
+    /// The number of the next request that has one.
+    next_number: AtomicU64,
     gate: Arc<EventGate>,
     driver: Driver,
 }
@@ -93,18 +95,27 @@ impl Multiplexed {
             peer: None,
             has_pushes,
             activity,
-            numbers: RequestNumbers::new(has_pushes),
+            next_number: AtomicU64::new(request_numbers::first()),
             gate,
             driver: Driver(driver.abort_handle()),
         })
     }
 
+    /// Appends a number to a command, if its reply repeats it.
+    fn append_number(&self, command: &mut Cmd) -> Option<u64> {
+        request_numbers::is_numbered(command, self.has_pushes).then(|| {
+            let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+            command.arg(number);
+            number
+        })
+    }
+
     /// Returns the reply, unless it or an earlier one was to another request, or there is another
     /// fault. A mismatch ends the connection, and nothing that arrived on it is used any longer.
-    fn check(&self, number: Option<RequestNumber>, reply: Value) -> RedisResult<Value> {
+    fn check(&self, number: Option<u64>, reply: Value) -> RedisResult<Value> {
         let fault = &self.gate.fault;
         let checked = match number {
-            Some(number) => number.remove_from(reply),
+            Some(number) => request_numbers::remove(number, reply),
             None => Some(reply),
         };
         match checked {
@@ -128,7 +139,7 @@ impl Connection for Multiplexed {
     fn send(&self, mut command: Cmd) -> BoxFuture<'_, RedisResult<Value>> {
         let mut connection = self.connection.clone();
         Box::pin(async move {
-            let number = self.numbers.append_to(&mut command);
+            let number = self.append_number(&mut command);
             let reply = connection.send_packed_command(&command).await?;
             self.check(number, reply)?.extract_error()
         })
@@ -146,7 +157,7 @@ impl Connection for Multiplexed {
             let last = self.has_pushes.then(|| redis::cmd("PING"));
             let mut numbers = Vec::with_capacity(commands.len() + 1);
             for mut command in commands.iter().cloned().chain(last) {
-                numbers.push(self.numbers.append_to(&mut command));
+                numbers.push(self.append_number(&mut command));
                 pipe.add_command(command);
             }
             let sent = pipe.ignore_errors().query_async(&mut connection);
@@ -169,7 +180,7 @@ impl Connection for Multiplexed {
     }
 
     fn activity(&self) -> u64 {
-        self.activity.count()
+        self.activity.load(Ordering::Relaxed)
     }
 
     fn has_pushes(&self) -> bool {
