@@ -137,27 +137,26 @@ impl LockStore for RedisStore {
         command: Command<'a>,
         timeout: Duration,
     ) -> Option<BoxFuture<'a, Result<CommandReply, StoreError>>> {
-        let is_served = match &command {
-            Command::Acquire(acquire) => acquire.durability.is_none(),
-            Command::Release(_) => true,
-            _ => false,
-        };
         let node = &*self.node;
-        let session = is_served.then(|| node.runtime_session())??;
-        Some(Box::pin(async move {
-            let reply = match command {
-                Command::Acquire(acquire) => {
+        match command {
+            Command::Acquire(acquire) if acquire.durability.is_none() => {
+                let session = node.runtime_session()?;
+                Some(Box::pin(async move {
                     let acquired = node.acquire_on(&session, None, &acquire, timeout).await;
-                    acquired.map(CommandReply::Acquired)
-                }
-                Command::Release(release) => {
+                    let acquired = acquired.map(CommandReply::Acquired);
+                    acquired.map_err(|error| error.at(node.address()))
+                }))
+            }
+            Command::Release(release) => {
+                let session = node.runtime_session()?;
+                Some(Box::pin(async move {
                     let released = node.release_on(&session, &release, timeout).await;
-                    released.map(CommandReply::Released)
-                }
-                _ => return self.call(command, timeout).await,
-            };
-            reply.map_err(|error| error.at(node.address()))
-        }))
+                    let released = released.map(CommandReply::Released);
+                    released.map_err(|error| error.at(node.address()))
+                }))
+            }
+            _ => None,
+        }
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {

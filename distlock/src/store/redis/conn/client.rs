@@ -59,6 +59,7 @@ pub(crate) type TransportFactory = fn(SocketTransport) -> Arc<dyn Transport>;
 /// State for the handshakes, commands and pushed messages of all connections to one server.
 pub(crate) struct Shared {
     pub(crate) client: Client,
+    pub(crate) config: RedisConfig,
     pub(crate) names: Names,
     pub(crate) server_time: ServerTime,
     pub(crate) address: String,
@@ -78,6 +79,7 @@ impl Shared {
             names: client.hooks.names(&config.namespace),
             server_time: ServerTime::default(),
             address: config.address(),
+            config: config.clone(),
             id: RwLock::new(client.id.clone()),
             client,
             has_subscribed: AtomicBool::new(false),

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, RedisResult, from_redis_value};
 
-use crate::config::credentials::{Credentials, CredentialsProvider};
+use crate::config::credentials::Credentials;
 use crate::error::Outage;
 use crate::protocol::store_error::{Code, StoreError};
 use crate::store::redis::conn::client::Shared;
 use crate::store::redis::conn::connection_registry::RegisteredConnection;
+use crate::store::redis::conn::health::Health;
 use crate::store::redis::conn::hooks::channel_of;
 use crate::store::redis::conn::session::{Purpose, Session, SessionEnd, Subscriptions};
 use crate::store::redis::transport::login;
@@ -34,9 +35,7 @@ pub(crate) struct Dialer {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) purpose: Purpose,
-    pub(crate) credentials: Option<Credentials>,
-    /// The credentials provider, if the credentials are not in the URL.
-    pub(crate) provider: Option<CredentialsProvider>,
+    pub(crate) health: Arc<Health>,
 }
 
 impl Dialer {
@@ -83,9 +82,10 @@ impl Dialer {
     /// Rejects the default user's credentials if the server has no password. Such a server accepts
     /// any, so the user expects another server, or believes that this one is protected.
     async fn check_password(&self, connection: &dyn Connection) -> Result<(), StoreError> {
-        let credentials = match &self.provider {
+        let config = &self.shared.config;
+        let credentials = match &config.credentials {
             Some(provider) => Some(login::fetch_credentials(provider).await?),
-            None => self.credentials.clone(),
+            None => config.url_credentials(),
         };
         let is_default = |known: &Credentials| known.user().is_none_or(|user| user == "default");
         let Some(credentials) = credentials.filter(is_default) else {

@@ -12,7 +12,7 @@ use crate::protocol::store_error::StoreError;
 use crate::store::StoreEvent;
 use crate::store::redis::conn::client::StoreState;
 use crate::store::redis::conn::handshake::Dialer;
-use crate::store::redis::conn::health::{Cause, ConnectionLoss, Health};
+use crate::store::redis::conn::health::{Cause, ConnectionLoss};
 use crate::store::redis::conn::session::{Purpose, Session};
 use crate::store::redis::transport::with_timeout;
 use crate::util::backoff::Backoff;
@@ -95,9 +95,8 @@ impl Inner {
 }
 
 impl ReconnectingConnection {
-    /// Spawns the supervisor, which opens sessions. An attempt may take as long as
-    /// `connect_timeout`, because a distant server needs that long again.
-    pub(crate) fn spawn(dialer: Dialer, connect_timeout: Duration, health: Arc<Health>) -> Self {
+    /// Spawns the supervisor, which opens sessions.
+    pub(crate) fn spawn(dialer: Dialer) -> Self {
         let inner = Arc::new(Inner {
             state: Mutex::new(State::Opening),
             store: dialer.shared.client.state.clone(),
@@ -116,17 +115,12 @@ impl ReconnectingConnection {
             inner: inner.clone(),
         };
         let transport = dialer.transport.clone();
-        let supervisor = Supervisor {
-            dialer,
-            connect_timeout,
-            inner,
-            health,
-        };
+        let supervisor = Supervisor { dialer, inner };
         transport.spawn(Box::pin(async move {
             tokio::select! {
                 biased;
                 () = supervisor.inner.close.notified() => {
-                    supervisor.health.connection_down(supervisor.connection_kind());
+                    supervisor.dialer.health.connection_down(supervisor.connection_kind());
                 }
                 () = supervisor.run() => {}
             }
@@ -202,9 +196,7 @@ impl Drop for ReconnectingConnection {
 
 struct Supervisor {
     dialer: Dialer,
-    connect_timeout: Duration,
     inner: Arc<Inner>,
-    health: Arc<Health>,
 }
 
 /// Sets [`State::Closed`] when the supervisor ends, even by a panic.
@@ -228,21 +220,24 @@ impl Supervisor {
             session.end(&error);
             drop(session);
             self.inner.set_state(State::Down(error));
-            let since = self.health.connection_down(self.connection_kind());
+            let since = self.dialer.health.connection_down(self.connection_kind());
             loss = Some(ConnectionLoss { since, is_harmless });
         }
     }
 
     /// Opens a session, retrying until an attempt succeeds.
     async fn open(&self, loss: Option<ConnectionLoss>) -> Arc<Session> {
-        let replaces = loss.is_some();
+        let (health, replaces) = (&self.dialer.health, loss.is_some());
+        // An attempt may take as long as the first one, because a distant server needs that long
+        // again.
+        let connect_timeout = self.dialer.shared.config.connect_timeout;
         let mut backoff = RECONNECT_BACKOFF;
         let mut timeout = if replaces {
             INITIAL_RECONNECT_TIMEOUT
         } else {
             // A part of the time of `connect`, because another server may have replaced one that
             // does not reply.
-            self.connect_timeout / 4 * 3
+            connect_timeout / 4 * 3
         };
         loop {
             self.dialer.transport.ready().await;
@@ -250,7 +245,7 @@ impl Supervisor {
                 Ok(session) => {
                     let session = Arc::new(session);
                     self.inner.set_state(State::Up(session.clone()));
-                    self.health.connection_up(self.connection_kind(), loss);
+                    health.connection_up(self.connection_kind(), loss);
                     // This client has no holds or waiters at a server that it uses for the first
                     // time.
                     if replaces {
@@ -268,12 +263,11 @@ impl Supervisor {
                         error.outage = Outage::NotReady;
                     }
                     // A connection that is replaced at the first attempt is not reported.
-                    self.health
-                        .report(Cause::Disconnected(self.connection_kind()), &error);
+                    health.report(Cause::Disconnected(self.connection_kind()), &error);
                     self.inner.set_state(State::Down(error));
                     let random = self.dialer.shared.client.random.next();
                     tokio::time::sleep(jittered(backoff.next_delay(), random)).await;
-                    let longest = MAX_RECONNECT_TIMEOUT.max(self.connect_timeout);
+                    let longest = MAX_RECONNECT_TIMEOUT.max(connect_timeout);
                     timeout = (timeout * 2).min(longest);
                 }
             }

@@ -14,7 +14,6 @@ use crate::error::Outage;
 use crate::protocol::store_error::{Code, StoreError};
 use crate::store::BoxFuture;
 use crate::store::redis::conn::handshake::Dialer;
-use crate::store::redis::conn::health::Health;
 use crate::store::redis::conn::reconnecting_connection::{ReconnectingConnection, closed_error};
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::wire::errors;
@@ -30,19 +29,14 @@ pub(crate) struct AckConnections {
     /// `None` once closed for good.
     connections: Mutex<Option<Vec<Arc<AckConnection>>>>,
     dialer: Dialer,
-    connect_timeout: Duration,
-    health: Arc<Health>,
 }
 
 impl AckConnections {
-    /// Opens no connection yet. A reconnect attempt may take as long as `connect_timeout` to
-    /// connect, because a distant server needs that long again.
-    pub(crate) fn new(dialer: Dialer, connect_timeout: Duration, health: Arc<Health>) -> Self {
+    /// Opens no connection yet.
+    pub(crate) fn new(dialer: Dialer) -> Self {
         AckConnections {
             connections: Mutex::new(Some(Vec::new())),
             dialer,
-            connect_timeout,
-            health,
         }
     }
 
@@ -59,7 +53,7 @@ impl AckConnections {
         {
             return Ok(acks.clone());
         }
-        let acks = Arc::new(AckConnection::open(self, durability));
+        let acks = Arc::new(AckConnection::open(self.dialer.clone(), durability));
         connections.push(acks.clone());
         Ok(acks)
     }
@@ -95,15 +89,9 @@ pub(crate) struct AckConnection {
 pub(crate) type Sent<T> = (Arc<Session>, Result<T, StoreError>);
 
 impl AckConnection {
-    fn open(connections: &AckConnections, durability: Durability) -> Self {
-        let dialer = connections.dialer.clone();
-        let connection = ReconnectingConnection::spawn(
-            dialer.clone(),
-            connections.connect_timeout,
-            connections.health.clone(),
-        );
+    fn open(dialer: Dialer, durability: Durability) -> Self {
         AckConnection {
-            connection,
+            connection: ReconnectingConnection::spawn(dialer.clone()),
             durability,
             dialer,
             turn: Arc::default(),

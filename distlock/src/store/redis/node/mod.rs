@@ -63,24 +63,18 @@ impl Node {
             transport: transport.clone(),
             shared: shared.clone(),
             purpose,
-            credentials: config.url_credentials(),
-            provider: config.credentials.clone(),
+            health: health.clone(),
         };
         let runtime_connections =
             RuntimeConnections::new(config.max_runtime_connections, dialer(Purpose::Runtime));
-        let connect_timeout = config.connect_timeout;
-        let acks = AckConnections::new(dialer(Purpose::Acks), connect_timeout, health.clone());
-        let spawn = |purpose| {
-            ReconnectingConnection::spawn(dialer(purpose), connect_timeout, health.clone())
-        };
         let node = Arc::new(Node {
-            commands: spawn(Purpose::Commands),
-            renewals: spawn(Purpose::Renewals),
+            acks: AckConnections::new(dialer(Purpose::Acks)),
+            commands: ReconnectingConnection::spawn(dialer(Purpose::Commands)),
+            renewals: ReconnectingConnection::spawn(dialer(Purpose::Renewals)),
             check_schedule: Arc::default(),
             shared,
             health,
             runtime_connections,
-            acks,
             closed: watch::Sender::new(false),
         });
         let close_idle = node.runtime_connections.clone().close_idle();

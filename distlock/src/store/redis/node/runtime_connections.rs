@@ -38,16 +38,13 @@ pub(crate) struct RuntimeConnections {
     /// Upper limit of runtime connections.
     max: usize,
     dialer: Dialer,
-    runtimes: Mutex<Runtimes>,
+    /// The state of each runtime; `None` once closed for good.
+    runtimes: Mutex<Option<Runtimes>>,
     /// Wakes the task that closes idle connections.
     opened: Notify,
 }
 
-#[derive(Debug, Default)]
-struct Runtimes {
-    by_runtime: HashMap<Id, RuntimeState, BuildHasherDefault<IdHasher>>,
-    is_closed: bool,
-}
+type Runtimes = HashMap<Id, RuntimeState, BuildHasherDefault<IdHasher>>;
 
 /// Takes the number of a runtime as its hash, because each call looks its runtime up.
 #[derive(Debug, Default)]
@@ -106,7 +103,7 @@ impl RuntimeConnections {
         Arc::new(RuntimeConnections {
             max,
             dialer,
-            runtimes: Mutex::default(),
+            runtimes: Mutex::new(Some(Runtimes::default())),
             opened: Notify::new(),
         })
     }
@@ -129,12 +126,12 @@ impl RuntimeConnections {
             return None;
         }
         let now = self.dialer.shared.client.clock.now();
-        let mut runtimes = lock(&self.runtimes);
-        let by_runtime = &mut runtimes.by_runtime;
-        if by_runtime.len() >= PRUNE_THRESHOLD && !by_runtime.contains_key(&runtime.id()) {
-            by_runtime.retain(|_, state| state.is_alive(now));
+        let mut locked = lock(&self.runtimes);
+        let runtimes = locked.as_mut()?;
+        if runtimes.len() >= PRUNE_THRESHOLD && !runtimes.contains_key(&runtime.id()) {
+            runtimes.retain(|_, state| state.is_alive(now));
         }
-        let state = by_runtime
+        let state = runtimes
             .entry(runtime.id())
             .or_insert(RuntimeState::Counting(0));
         match state {
@@ -168,8 +165,8 @@ impl RuntimeConnections {
             RuntimeState::Counting(calls) => *calls = calls.saturating_add(1),
         }
         let is_due = matches!(state, RuntimeState::Counting(calls) if *calls >= self.dialer.shared.client.runtime_connection_after);
-        let opening = is_due.then(|| self.open(&mut runtimes, runtime.id(), command_session, now));
-        drop(runtimes);
+        let opening = is_due.then(|| self.open(runtimes, runtime.id(), command_session, now));
+        drop(locked);
         // Outside the mutex, because a runtime that is being dropped drops the future at once.
         if let Some(opening) = opening.flatten() {
             self.dialer.transport.spawn(opening);
@@ -185,23 +182,17 @@ impl RuntimeConnections {
         command_session: &Arc<Session>,
         now: BootInstant,
     ) -> Option<BoxFuture<'static, ()>> {
-        let open = runtimes
-            .by_runtime
-            .values()
-            .filter(|state| state.is_alive(now));
-        let has_spare = self.dialer.transport.has_spare();
-        if runtimes.is_closed || !has_spare || open.count() >= self.max {
+        let open = runtimes.values().filter(|state| state.is_alive(now));
+        if !self.dialer.transport.has_spare() || open.count() >= self.max {
             return None;
         }
         let (cancel, cancelled) = oneshot::channel::<()>();
         let give_up_at = now + CONNECT_TIMEOUT;
-        runtimes.by_runtime.insert(
-            runtime,
-            RuntimeState::Opening {
-                give_up_at,
-                _cancel: cancel,
-            },
-        );
+        let state = RuntimeState::Opening {
+            give_up_at,
+            _cancel: cancel,
+        };
+        runtimes.insert(runtime, state);
         let opening = Opening {
             connections: self.clone(),
             runtime,
@@ -233,10 +224,7 @@ impl RuntimeConnections {
     }
 
     pub(crate) fn close(&self) {
-        let mut runtimes = lock(&self.runtimes);
-        runtimes.is_closed = true;
-        let closed = std::mem::take(&mut runtimes.by_runtime);
-        drop(runtimes);
+        let closed = lock(&self.runtimes).take();
         // Outside the mutex, because these may be the last references to connections.
         drop(closed);
     }
@@ -253,8 +241,10 @@ impl RuntimeConnections {
                         if session.has_ended() || now >= *active_at + IDLE_TIMEOUT)
                 };
                 let mut runtimes = lock(&self.runtimes);
-                let over = runtimes.by_runtime.extract_if(|_, state| is_over(state));
-                let over: Vec<_> = over.collect();
+                let runtimes_over = runtimes
+                    .iter_mut()
+                    .flat_map(|runtimes| runtimes.extract_if(|_, state| is_over(state)));
+                let over: Vec<_> = runtimes_over.collect();
                 drop(runtimes);
                 drop(over);
             }
@@ -263,8 +253,8 @@ impl RuntimeConnections {
 
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {
         let runtimes = lock(&self.runtimes);
-        let states = runtimes.by_runtime.values();
-        let open = states.filter_map(|state| match state {
+        let states = runtimes.iter().flatten();
+        let open = states.filter_map(|(_, state)| match state {
             RuntimeState::Open { session, .. } => Some(session.clone()),
             _ => None,
         });
@@ -282,7 +272,10 @@ impl Opening {
     /// Sets the runtime's state, unless the attempt was given up.
     fn set_state(&self, new_state: RuntimeState) {
         let mut runtimes = lock(&self.connections.runtimes);
-        if let Some(state) = runtimes.by_runtime.get_mut(&self.runtime)
+        let state = runtimes
+            .as_mut()
+            .and_then(|runtimes| runtimes.get_mut(&self.runtime));
+        if let Some(state) = state
             && matches!(state, RuntimeState::Opening { .. })
         {
             *state = new_state;
