@@ -199,7 +199,7 @@ pub(crate) enum RenewalFailure {
 }
 
 /// The reply to a release.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReleaseReply {
     /// Set if the owner held the lock.
     pub(crate) was_held: bool,

@@ -137,27 +137,26 @@ impl LockStore for RedisStore {
         command: Command<'a>,
         timeout: Duration,
     ) -> Option<BoxFuture<'a, Result<CommandReply, StoreError>>> {
-        let is_served = match &command {
-            Command::Acquire(acquire) => acquire.durability.is_none(),
-            Command::Release(_) => true,
-            _ => false,
-        };
         let node = &*self.node;
-        let via = is_served.then(|| node.via_caller())??;
-        Some(Box::pin(async move {
-            let reply = match command {
-                Command::Acquire(acquire) => {
-                    let acquired = node.acquire_on(&via, &acquire, timeout).await;
-                    acquired.map(CommandReply::Acquired)
-                }
-                Command::Release(release) => {
-                    let released = node.release_on(&via, &release, timeout).await;
-                    released.map(CommandReply::Released)
-                }
-                _ => return self.call(command, timeout).await,
-            };
-            reply.map_err(|error| error.at(node.address()))
-        }))
+        match command {
+            Command::Acquire(acquire) if acquire.durability.is_none() => {
+                let session = node.runtime_session()?;
+                Some(Box::pin(async move {
+                    let acquired = node.acquire_on(&session, None, &acquire, timeout).await;
+                    let acquired = acquired.map(CommandReply::Acquired);
+                    acquired.map_err(|error| error.at(node.address()))
+                }))
+            }
+            Command::Release(release) => {
+                let session = node.runtime_session()?;
+                Some(Box::pin(async move {
+                    let released = node.release_on(&session, &release, timeout).await;
+                    let released = released.map(CommandReply::Released);
+                    released.map_err(|error| error.at(node.address()))
+                }))
+            }
+            _ => None,
+        }
     }
 
     fn ready(&self) -> BoxFuture<'_, ()> {

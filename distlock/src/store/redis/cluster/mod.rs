@@ -28,7 +28,6 @@ use crate::store::redis::conn::client::Client;
 use crate::store::redis::conn::health::Health;
 use crate::store::redis::node::Node;
 use crate::store::redis::node::fan_out;
-use crate::store::redis::node::via::Via;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::Host;
 use crate::store::redis::wire::call::ScriptCall;
@@ -141,14 +140,10 @@ impl ClusterStore {
         let (node, slot, mut timeout) = (&attempt.node, slot(request.key), attempt.timeout);
         let topology = &self.nodes.topology;
         let session = node.commands.session()?;
-        let via = |preceding| Via::IoThread {
-            session: session.clone(),
-            preceding,
-        };
         let deadline = topology.clock.now() + timeout;
         let is_subscribed = || node_topology::is_subscribed(node, &session, slot);
         if request.wait.is_zero() {
-            let reply = node.acquire_on(&via(None), request, timeout).await;
+            let reply = node.acquire_on(&session, None, request, timeout).await;
             return reply.map(Some);
         }
         if !is_subscribed() && !topology.has_waiters(slot) {
@@ -156,14 +151,16 @@ impl ClusterStore {
                 wait: Duration::ZERO,
                 ..*request
             };
-            match node.acquire_on(&via(None), &without_wait, timeout).await? {
+            let acquired = node.acquire_on(&session, None, &without_wait, timeout);
+            match acquired.await? {
                 AcquireReply::Busy(_) => timeout = deadline.since(topology.clock.now()),
                 other => return Ok(Some(other)),
             }
         }
         topology.record_wait(slot, request.wait);
         let subscribe = node_topology::subscribe_command(node, &session, slot);
-        let reply = node.acquire_on(&via(subscribe), request, timeout).await?;
+        let acquired = node.acquire_on(&session, subscribe.as_ref(), request, timeout);
+        let reply = acquired.await?;
         let is_queued = matches!(reply, AcquireReply::Queued(_) | AcquireReply::Unfinished);
         let lacks_subscription = is_queued && !is_subscribed();
         Ok((!lacks_subscription).then_some(reply))
@@ -239,7 +236,7 @@ impl ClusterStore {
             let preceding = node_topology::subscribe_command(&attempt.node, &session, slot);
             attempt
                 .node
-                .run_after(preceding, from_ref(check), attempt.timeout)
+                .run_after(preceding.as_ref(), from_ref(check), attempt.timeout)
                 .await
         });
         checked.await
@@ -292,7 +289,7 @@ impl LockStore for ClusterStore {
                     let mut route = Route::new(&self.nodes, inspect.key, timeout);
                     route.follows_ask_redirect = true;
                     let inspected = route.run(|attempt| async move {
-                        let (node, preceding) = (&attempt.node, attempt.preceding.clone());
+                        let (node, preceding) = (&attempt.node, attempt.preceding.as_ref());
                         node.inspect(preceding, inspect, attempt.timeout).await
                     });
                     CommandReply::Inspected(Box::new(inspected.await?))

@@ -97,7 +97,7 @@ impl<'a> Route<'a> {
         self.run(|attempt| async move {
             attempt
                 .node
-                .run_after(attempt.preceding.clone(), script, attempt.timeout)
+                .run_after(attempt.preceding.as_ref(), script, attempt.timeout)
                 .await
         })
         .await

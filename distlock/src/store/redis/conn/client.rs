@@ -19,7 +19,7 @@ use crate::store::redis::wire::names::Names;
 use crate::store::redis::wire::reply;
 use crate::store::redis::wire::scripts::Scripts;
 use crate::store::{EventSink, IsIdle, Settings, StoreEvent};
-use crate::util::clock::Clock;
+use crate::util::clock::{BootInstant, Clock};
 use crate::util::random::Random;
 
 /// A client of a Redis store: its identity, settings and dependencies.
@@ -59,6 +59,7 @@ pub(crate) type TransportFactory = fn(SocketTransport) -> Arc<dyn Transport>;
 /// State for the handshakes, commands and pushed messages of all connections to one server.
 pub(crate) struct Shared {
     pub(crate) client: Client,
+    pub(crate) config: RedisConfig,
     pub(crate) names: Names,
     pub(crate) server_time: ServerTime,
     pub(crate) address: String,
@@ -78,6 +79,7 @@ impl Shared {
             names: client.hooks.names(&config.namespace),
             server_time: ServerTime::default(),
             address: config.address(),
+            config: config.clone(),
             id: RwLock::new(client.id.clone()),
             client,
             has_subscribed: AtomicBool::new(false),
@@ -122,7 +124,9 @@ impl Shared {
             settings: &self.client.settings,
             client,
             run_id: "",
-            apply_by: 0,
+            sent_at: BootInstant(0),
+            apply_by: &|| 0,
+            events: &self.client.events,
         }
     }
 

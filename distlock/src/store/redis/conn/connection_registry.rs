@@ -33,7 +33,7 @@ impl ConnectionRegistry {
         accepts: impl FnOnce(&RegisteredConnection, &[RegisteredConnection]) -> Result<(), StoreError>,
     ) -> Result<bool, StoreError> {
         let mut connections = lock(&self.0);
-        connections.retain(|other| other.end.upgrade().is_some_and(|end| !end.is_set()));
+        connections.retain(|other| other.end.upgrade().is_some_and(|end| !end.initialized()));
         accepts(&registered, &connections)?;
         let mut ended_others = false;
         for other in connections
@@ -45,10 +45,11 @@ impl ConnectionRegistry {
                 _ => registered.is_for_commands,
             };
             if is_other_server && let Some(end) = other.end.upgrade() {
-                ended_others |= end.set(StoreError::new(
+                let error = StoreError::new(
                     Outage::NotReady,
                     "another connection to the same address reached another or a restarted server",
-                ));
+                );
+                ended_others |= end.set(error).is_ok();
             }
         }
         connections.push(registered);
@@ -87,12 +88,12 @@ pub(crate) mod tests {
         assert!(!register(Some("a"), 0, true));
         assert!(!register(Some("a"), 1, false));
         assert!(register(Some("b"), 2, false));
-        assert!(opened[0].is_set() && opened[1].is_set());
+        assert!(opened[0].initialized() && opened[1].initialized());
         assert!(!register(Some("b"), 3, true));
         assert!(!register(None, 4, false));
-        assert!(!opened[2].is_set());
+        assert!(!opened[2].initialized());
         assert!(register(None, 5, true));
-        assert!(opened[..5].iter().all(|end| end.is_set()));
-        assert!(!opened[5].is_set());
+        assert!(opened[..5].iter().all(|end| end.initialized()));
+        assert!(!opened[5].initialized());
     }
 }

@@ -2,18 +2,19 @@
 //! runs scripts. Only then does the connection count as up.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, RedisResult, from_redis_value};
 
-use crate::config::credentials::{Credentials, CredentialsProvider};
+use crate::config::credentials::Credentials;
 use crate::error::Outage;
 use crate::protocol::store_error::{Code, StoreError};
 use crate::store::redis::conn::client::Shared;
 use crate::store::redis::conn::connection_registry::RegisteredConnection;
+use crate::store::redis::conn::health::Health;
 use crate::store::redis::conn::hooks::channel_of;
-use crate::store::redis::conn::session::{Session, SessionEnd, Subscriptions};
+use crate::store::redis::conn::session::{Purpose, Session, SessionEnd, Subscriptions};
 use crate::store::redis::transport::login;
 use crate::store::redis::transport::replication_role;
 use crate::store::redis::transport::{
@@ -28,90 +29,63 @@ use crate::util::mutex::lock;
 /// Pause of a new connection that has ended others, because they are connected to another server.
 const SERVER_CHANGE_BACKOFF: Duration = Duration::from_millis(50);
 
-/// The purpose of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// Commands of callers, and pushed grants.
-    Commands,
-    Renewals,
-    /// Acquires and releases of the callers of one runtime.
-    Runtime,
-    /// Confirmations and renewals that replicas must acknowledge.
-    Acks,
-}
-
 /// The settings with which connections for one purpose are opened.
 #[derive(Clone)]
 pub(crate) struct Dialer {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) purpose: Purpose,
-    pub(crate) credentials: Option<Credentials>,
-    /// The credentials provider, if the credentials are not in the URL.
-    pub(crate) provider: Option<CredentialsProvider>,
-    /// The generation of the newest connection. Only its pushes count.
-    pub(crate) newest_generation: Arc<AtomicU64>,
+    pub(crate) health: Arc<Health>,
 }
 
 impl Dialer {
-    /// Returns a dialer for other connections of the same kind.
-    pub(crate) fn with_new_generation(&self) -> Self {
-        Dialer {
-            newest_generation: Arc::default(),
-            ..self.clone()
-        }
-    }
-
     /// Opens a connection, which may replace another. A command connection subscribes before any
     /// acquire command.
     pub(crate) fn dial(&self, replaces: bool) -> BoxFuture<'_, Result<Session, StoreError>> {
-        Box::pin(self.connect(replaces))
-    }
-
-    async fn connect(&self, replaces: bool) -> Result<Session, StoreError> {
-        // Pushes from an older connection are discarded.
-        let generation = self.newest_generation.fetch_add(1, Ordering::AcqRel) + 1;
-        let end = Arc::new(SessionEnd::default());
-        let subscribed = Subscriptions::default();
-        let on_event = self.event_handler(generation, end.clone(), subscribed.clone());
-        let connection = self.transport.open(on_event).await?;
-        let shared = &*self.shared;
-        self.check_protocol(&*connection)?;
-        if self.purpose == Purpose::Commands {
-            self.introduce(&*connection, replaces).await?;
-        }
-        let run_id = self.probe(&*connection).await?;
-        if connection.has_pushes() && self.purpose != Purpose::Runtime {
-            let registered = RegisteredConnection {
-                address: shared.address.clone(),
-                run_id: run_id.clone(),
-                is_for_commands: self.purpose == Purpose::Commands,
-                end: Arc::downgrade(&end),
-            };
-            let hooks = &shared.client.hooks;
-            let accepts = |new: &_, open: &_| hooks.accepts_connection(new, open);
-            if shared.client.registry.register(registered, accepts)? {
-                // If the address reaches several servers, the connections to them would otherwise
-                // end each other without a pause.
-                tokio::time::sleep(SERVER_CHANGE_BACKOFF).await;
+        Box::pin(async move {
+            let end = Arc::new(SessionEnd::default());
+            let subscribed = Subscriptions::default();
+            let on_event = self.event_handler(end.clone(), subscribed.clone());
+            let connection = self.transport.open(on_event).await?;
+            let shared = &*self.shared;
+            self.check_protocol(&*connection)?;
+            if self.purpose == Purpose::Commands {
+                self.introduce(&*connection, replaces).await?;
             }
-        }
-        Ok(Session {
-            connection,
-            generation,
-            client: shared.id(),
-            run_id,
-            end,
-            subscribed,
+            let run_id = self.probe(&*connection).await?;
+            if connection.has_pushes() && self.purpose != Purpose::Runtime {
+                let registered = RegisteredConnection {
+                    address: shared.address.clone(),
+                    run_id: run_id.clone(),
+                    is_for_commands: self.purpose == Purpose::Commands,
+                    end: Arc::downgrade(&end),
+                };
+                let hooks = &shared.client.hooks;
+                let accepts = |new: &_, open: &_| hooks.accepts_connection(new, open);
+                if shared.client.registry.register(registered, accepts)? {
+                    // If the address reaches several servers, the connections to them would
+                    // otherwise end each other without a pause.
+                    tokio::time::sleep(SERVER_CHANGE_BACKOFF).await;
+                }
+            }
+            Ok(Session {
+                connection,
+                purpose: self.purpose,
+                client: shared.id(),
+                run_id,
+                end,
+                subscribed,
+            })
         })
     }
 
     /// Rejects the default user's credentials if the server has no password. Such a server accepts
     /// any, so the user expects another server, or believes that this one is protected.
     async fn check_password(&self, connection: &dyn Connection) -> Result<(), StoreError> {
-        let credentials = match &self.provider {
+        let config = &self.shared.config;
+        let credentials = match &config.credentials {
             Some(provider) => Some(login::fetch_credentials(provider).await?),
-            None => self.credentials.clone(),
+            None => config.url_credentials(),
         };
         let is_default = |known: &Credentials| known.user().is_none_or(|user| user == "default");
         let Some(credentials) = credentials.filter(is_default) else {
@@ -129,21 +103,6 @@ impl Dialer {
             }
             // The password was accepted before. Any other error recurs with the next command.
             _ => Ok(()),
-        }
-    }
-
-    /// Opens a connection to the server that `other` reaches. An address may reach several
-    /// servers, or may by now reach a different one, and locks acquired on two servers exclude
-    /// nothing.
-    pub(crate) async fn dial_same_server(&self, other: &Session) -> Result<Session, StoreError> {
-        let session = self.dial(false).await?;
-        if session.run_id.is_some() && session.run_id == other.run_id {
-            Ok(session)
-        } else {
-            Err(StoreError::new(
-                Outage::Unreachable,
-                "the new connection reached another server",
-            ))
         }
     }
 
@@ -282,26 +241,24 @@ impl Dialer {
 
     fn event_handler(
         &self,
-        generation: u64,
         end: Arc<SessionEnd>,
         subscribed: Subscriptions,
     ) -> ConnectionEventHandler {
-        let (newest_generation, shared) = (self.newest_generation.clone(), self.shared.clone());
-        let is_for_commands = self.purpose == Purpose::Commands;
+        let (shared, is_for_commands) = (self.shared.clone(), self.purpose == Purpose::Commands);
         Arc::new(move |event| match event {
             ConnectionEvent::End(error) => {
                 let lost = || StoreError::new(Outage::Unreachable, "the connection was lost");
-                end.set(error.unwrap_or_else(lost));
+                // Fails if the session has ended already.
+                let _ = end.set(error.unwrap_or_else(lost));
             }
             ConnectionEvent::Message(message) => {
                 let is_accepted = || {
                     channel_of(&message)
                         .is_some_and(|channel| shared.client.hooks.accepts_push(channel))
                 };
-                if is_for_commands
-                    && newest_generation.load(Ordering::Acquire) == generation
-                    && is_accepted()
-                {
+                // A session that has been replaced may have commands in flight, which keep its
+                // connection open.
+                if is_for_commands && !end.initialized() && is_accepted() {
                     shared.handle_push(&message);
                 }
             }

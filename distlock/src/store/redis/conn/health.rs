@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use crate::observer::event::{Connection, Event};
 use crate::protocol::store_error::StoreError;
-use crate::store::redis::conn::client::{Client, StoreState};
+use crate::store::redis::conn::client::Client;
 use crate::store::redis::transport::config::RedisConfig;
-use crate::store::{EventSink, Note, StoreEvent};
-use crate::util::clock::{BootInstant, Clock};
+use crate::store::{Note, StoreEvent};
+use crate::util::clock::BootInstant;
 use crate::util::mutex::lock;
 
 /// Minimum interval between reported outages of a server that refuses some calls and serves others,
@@ -61,9 +61,7 @@ pub(crate) struct Health {
     reports: Mutex<Reports>,
     address: Arc<str>,
     namespace: Arc<str>,
-    clock: Arc<dyn Clock>,
-    events: EventSink,
-    state: Arc<StoreState>,
+    client: Client,
 }
 
 impl Health {
@@ -73,18 +71,16 @@ impl Health {
             reports: Mutex::default(),
             address: config.address().into(),
             namespace: config.namespace.as_str().into(),
-            clock: client.clock.clone(),
-            events: client.events.clone(),
-            state: client.state.clone(),
+            client: client.clone(),
         }
     }
 
     pub(crate) fn report(&self, cause: Cause, error: &StoreError) {
         let is_known = self.causes.load(Ordering::Relaxed) & cause.bit() != 0;
-        if is_known || self.state.is_connecting.load(Ordering::Relaxed) {
+        if is_known || self.client.state.is_connecting.load(Ordering::Relaxed) {
             return;
         }
-        let now = self.clock.now();
+        let now = self.client.clock.now();
         let mut reports = lock(&self.reports);
         let is_recent = reports
             .last_outage
@@ -119,14 +115,14 @@ impl Health {
         {
             self.publish(Event::StoreAvailable {
                 address: self.address.clone(),
-                downtime: self.clock.now().since(since),
+                downtime: self.client.clock.now().since(since),
             });
         }
     }
 
     /// Publishes that a connection is up, and ends the loss of its predecessor, if it had one.
     pub(crate) fn connection_up(&self, connection: Connection, loss: Option<ConnectionLoss>) {
-        let now = self.clock.now();
+        let now = self.client.clock.now();
         let address = self.address.clone();
         let downtime = loss.map(|loss| now.since(loss.since));
         self.publish(Event::ConnectionUp {
@@ -137,7 +133,7 @@ impl Health {
         if !loss.is_some_and(|loss| loss.is_harmless)
             && let Some(note) = self.note(connection, downtime, now)
         {
-            (self.events)(StoreEvent::Log(note));
+            (self.client.events)(StoreEvent::Log(note));
         }
         self.clear(Cause::Disconnected(connection));
     }
@@ -178,11 +174,11 @@ impl Health {
             connection,
             address,
         });
-        self.clock.now()
+        self.client.clock.now()
     }
 
     fn publish(&self, event: Event) {
-        (self.events)(StoreEvent::Observer(event));
+        (self.client.events)(StoreEvent::Observer(event));
     }
 
     /// Clears all causes, because the server is no longer needed.
@@ -194,6 +190,7 @@ impl Health {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::EventSink;
     use crate::util::clock::BootClock;
 
     #[test]

@@ -11,9 +11,9 @@ use crate::observer::event;
 use crate::protocol::store_error::StoreError;
 use crate::store::StoreEvent;
 use crate::store::redis::conn::client::StoreState;
-use crate::store::redis::conn::handshake::{Dialer, Purpose};
-use crate::store::redis::conn::health::{Cause, ConnectionLoss, Health};
-use crate::store::redis::conn::session::Session;
+use crate::store::redis::conn::handshake::Dialer;
+use crate::store::redis::conn::health::{Cause, ConnectionLoss};
+use crate::store::redis::conn::session::{Purpose, Session};
 use crate::store::redis::transport::with_timeout;
 use crate::util::backoff::Backoff;
 use crate::util::mutex::lock;
@@ -81,7 +81,9 @@ impl Inner {
         let previous = std::mem::replace(&mut *lock(&self.state), state);
         self.store.changed.notify_waiters();
         // Dropped outside the mutex, because this may be the last reference to a connection.
-        drop(previous);
+        if let State::Up(session) = previous {
+            session.end(&closed_error());
+        }
     }
 
     /// Waits until a liveness check is requested, and returns its PING timeout.
@@ -93,9 +95,8 @@ impl Inner {
 }
 
 impl ReconnectingConnection {
-    /// Spawns the supervisor, which opens sessions. An attempt may take as long as
-    /// `connect_timeout`, because a distant server needs that long again.
-    pub(crate) fn spawn(dialer: Dialer, connect_timeout: Duration, health: Arc<Health>) -> Self {
+    /// Spawns the supervisor, which opens sessions.
+    pub(crate) fn spawn(dialer: Dialer) -> Self {
         let inner = Arc::new(Inner {
             state: Mutex::new(State::Opening),
             store: dialer.shared.client.state.clone(),
@@ -114,17 +115,12 @@ impl ReconnectingConnection {
             inner: inner.clone(),
         };
         let transport = dialer.transport.clone();
-        let supervisor = Supervisor {
-            dialer,
-            connect_timeout,
-            inner,
-            health,
-        };
+        let supervisor = Supervisor { dialer, inner };
         transport.spawn(Box::pin(async move {
             tokio::select! {
                 biased;
                 () = supervisor.inner.close.notified() => {
-                    supervisor.health.connection_down(supervisor.connection_kind());
+                    supervisor.dialer.health.connection_down(supervisor.connection_kind());
                 }
                 () = supervisor.run() => {}
             }
@@ -140,7 +136,7 @@ impl ReconnectingConnection {
             State::Opening => {
                 StoreError::new(Outage::Unreachable, "the first connection is being opened")
             }
-            State::Closed => StoreError::new(Outage::Unreachable, "the connection was closed"),
+            State::Closed => closed_error(),
         };
         Err(error.mark_unsent())
     }
@@ -176,19 +172,6 @@ impl ReconnectingConnection {
         wait_until(&self.inner.store.changed, || (!is_down()).then_some(())).await;
     }
 
-    /// Waits until `session` is no longer the current session, and returns why.
-    pub(crate) async fn session_ended(&self, session: &Session) -> StoreError {
-        wait_until(&self.inner.store.changed, || match self.session() {
-            Ok(current) if current.generation == session.generation => None,
-            Ok(_) => Some(StoreError::new(
-                Outage::Unreachable,
-                "the connection was replaced",
-            )),
-            Err(error) => Some(error.mark_sent()),
-        })
-        .await
-    }
-
     /// Requests a liveness check after a command went unanswered for `unanswered`. The connection
     /// is replaced if a PING goes unanswered for as long again, within the limits of its purpose.
     pub(crate) fn check_liveness(&self, unanswered: Duration) {
@@ -213,9 +196,7 @@ impl Drop for ReconnectingConnection {
 
 struct Supervisor {
     dialer: Dialer,
-    connect_timeout: Duration,
     inner: Arc<Inner>,
-    health: Arc<Health>,
 }
 
 /// Sets [`State::Closed`] when the supervisor ends, even by a panic.
@@ -236,23 +217,27 @@ impl Supervisor {
             let may_be_idle =
                 self.dialer.purpose != Purpose::Commands || session.client.is_polling();
             let is_harmless = is_idle && may_be_idle;
+            session.end(&error);
             drop(session);
             self.inner.set_state(State::Down(error));
-            let since = self.health.connection_down(self.connection_kind());
+            let since = self.dialer.health.connection_down(self.connection_kind());
             loss = Some(ConnectionLoss { since, is_harmless });
         }
     }
 
     /// Opens a session, retrying until an attempt succeeds.
     async fn open(&self, loss: Option<ConnectionLoss>) -> Arc<Session> {
-        let replaces = loss.is_some();
+        let (health, replaces) = (&self.dialer.health, loss.is_some());
+        // An attempt may take as long as the first one, because a distant server needs that long
+        // again.
+        let connect_timeout = self.dialer.shared.config.connect_timeout;
         let mut backoff = RECONNECT_BACKOFF;
         let mut timeout = if replaces {
             INITIAL_RECONNECT_TIMEOUT
         } else {
             // A part of the time of `connect`, because another server may have replaced one that
             // does not reply.
-            self.connect_timeout / 4 * 3
+            connect_timeout / 4 * 3
         };
         loop {
             self.dialer.transport.ready().await;
@@ -260,7 +245,7 @@ impl Supervisor {
                 Ok(session) => {
                     let session = Arc::new(session);
                     self.inner.set_state(State::Up(session.clone()));
-                    self.health.connection_up(self.connection_kind(), loss);
+                    health.connection_up(self.connection_kind(), loss);
                     // This client has no holds or waiters at a server that it uses for the first
                     // time.
                     if replaces {
@@ -278,12 +263,11 @@ impl Supervisor {
                         error.outage = Outage::NotReady;
                     }
                     // A connection that is replaced at the first attempt is not reported.
-                    self.health
-                        .report(Cause::Disconnected(self.connection_kind()), &error);
+                    health.report(Cause::Disconnected(self.connection_kind()), &error);
                     self.inner.set_state(State::Down(error));
                     let random = self.dialer.shared.client.random.next();
                     tokio::time::sleep(jittered(backoff.next_delay(), random)).await;
-                    let longest = MAX_RECONNECT_TIMEOUT.max(self.connect_timeout);
+                    let longest = MAX_RECONNECT_TIMEOUT.max(connect_timeout);
                     timeout = (timeout * 2).min(longest);
                 }
             }
@@ -299,6 +283,11 @@ impl Supervisor {
     }
 }
 
+/// Returns the error of a connection that is closed for good.
+pub(crate) fn closed_error() -> StoreError {
+    StoreError::new(Outage::Unreachable, "the connection was closed")
+}
+
 /// Returns between half and the whole of a pause, so that many clients do not reconnect at once.
 fn jittered(pause: Duration, random: u64) -> Duration {
     let [random, ..] = random.to_be_bytes();
@@ -310,7 +299,7 @@ async fn monitor(session: &Session, inner: &Inner) -> StoreError {
     loop {
         tokio::select! {
             biased;
-            error = session.end.wait() => return error,
+            error = session.end.wait() => return error.clone(),
             ping_timeout = inner.liveness_requested() => {
                 if let Err(error) = ping(session, ping_timeout).await {
                     return error;
@@ -330,7 +319,7 @@ async fn ping(session: &Session, ping_timeout: Duration) -> Result<(), StoreErro
         let activity = connection.activity();
         let response = tokio::select! {
             biased;
-            error = session.end.wait() => return Err(error),
+            error = session.end.wait() => return Err(error.clone()),
             response = tokio::time::timeout(ping_timeout, pong.as_mut()) => response,
         };
         elapsed += ping_timeout;

@@ -10,18 +10,33 @@ use crate::store::client_id::ClientId;
 use crate::store::redis::transport::Connection;
 use crate::util::mutex::lock;
 
+/// The purpose of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Commands of callers, and pushed grants.
+    Commands,
+    Renewals,
+    /// Acquires and releases of the callers of one runtime.
+    Runtime,
+    /// Confirmations and renewals that replicas must acknowledge.
+    Acks,
+}
+
+/// Why a session has ended, once it has.
+pub(crate) type SessionEnd = SetOnce<StoreError>;
+
 /// The names of channels.
 pub(crate) type Subscriptions = Arc<Mutex<HashSet<String>>>;
 
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) connection: Arc<dyn Connection>,
-    /// The number of this connection among those of its dialer.
-    pub(crate) generation: u64,
+    pub(crate) purpose: Purpose,
     /// The client id under which this connection listens.
     pub(crate) client: ClientId,
     /// The server's run id, if the server reports it.
     pub(crate) run_id: Option<String>,
+    /// Set when the connection is lost, and when it is no longer used.
     pub(crate) end: Arc<SessionEnd>,
     /// The subscribed channels, updated by the server's pushes in their order. The push
     /// that ends a subscription may arrive after the reply to a command.
@@ -32,23 +47,14 @@ impl Session {
     pub(crate) fn is_subscribed(&self, channel: &str) -> bool {
         lock(&self.subscribed).contains(channel)
     }
-}
 
-/// Why a session has ended, once it has.
-#[derive(Debug, Default)]
-pub(crate) struct SessionEnd(SetOnce<StoreError>);
-
-impl SessionEnd {
-    /// Sets why the session has ended. Returns false if that was set before.
-    pub(crate) fn set(&self, error: StoreError) -> bool {
-        self.0.set(error).is_ok()
+    pub(crate) fn has_ended(&self) -> bool {
+        self.end.initialized()
     }
 
-    pub(crate) fn is_set(&self) -> bool {
-        self.0.initialized()
-    }
-
-    pub(crate) async fn wait(&self) -> StoreError {
-        self.0.wait().await.clone()
+    /// Records why the session has ended, unless it had ended before.
+    pub(crate) fn end(&self, error: &StoreError) {
+        // Fails if it is set.
+        let _ = self.end.set(error.clone());
     }
 }

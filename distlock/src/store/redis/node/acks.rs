@@ -14,11 +14,9 @@ use crate::error::Outage;
 use crate::protocol::store_error::{Code, StoreError};
 use crate::store::BoxFuture;
 use crate::store::redis::conn::handshake::Dialer;
-use crate::store::redis::conn::health::Health;
-use crate::store::redis::conn::reconnecting_connection::ReconnectingConnection;
+use crate::store::redis::conn::reconnecting_connection::{ReconnectingConnection, closed_error};
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::wire::errors;
-use crate::store::redis::wire::reply::TimedReply;
 use crate::store::redis::wire::scripts::{self, EncodeCommand, ScriptRef};
 use crate::store::redis::wire::{decode, encode};
 use crate::util::clock::BootInstant;
@@ -31,19 +29,14 @@ pub(crate) struct AckConnections {
     /// `None` once closed for good.
     connections: Mutex<Option<Vec<Arc<AckConnection>>>>,
     dialer: Dialer,
-    connect_timeout: Duration,
-    health: Arc<Health>,
 }
 
 impl AckConnections {
-    /// Opens no connection yet. A reconnect attempt may take as long as `connect_timeout` to
-    /// connect, because a distant server needs that long again.
-    pub(crate) fn new(dialer: Dialer, connect_timeout: Duration, health: Arc<Health>) -> Self {
+    /// Opens no connection yet.
+    pub(crate) fn new(dialer: Dialer) -> Self {
         AckConnections {
             connections: Mutex::new(Some(Vec::new())),
             dialer,
-            connect_timeout,
-            health,
         }
     }
 
@@ -53,14 +46,14 @@ impl AckConnections {
         durability: Durability,
     ) -> Result<Arc<AckConnection>, StoreError> {
         let mut connections = lock(&self.connections);
-        let connections = connections.as_mut().ok_or_else(closed_error)?;
+        let connections = (connections.as_mut()).ok_or_else(|| closed_error().mark_unsent())?;
         if let Some(acks) = connections
             .iter()
             .find(|acks| acks.durability == durability)
         {
             return Ok(acks.clone());
         }
-        let acks = Arc::new(AckConnection::open(self, durability));
+        let acks = Arc::new(AckConnection::open(self.dialer.clone(), durability));
         connections.push(acks.clone());
         Ok(acks)
     }
@@ -96,15 +89,9 @@ pub(crate) struct AckConnection {
 pub(crate) type Sent<T> = (Arc<Session>, Result<T, StoreError>);
 
 impl AckConnection {
-    fn open(connections: &AckConnections, durability: Durability) -> Self {
-        let dialer = connections.dialer.with_new_generation();
-        let connection = ReconnectingConnection::spawn(
-            dialer.clone(),
-            connections.connect_timeout,
-            connections.health.clone(),
-        );
+    fn open(dialer: Dialer, durability: Durability) -> Self {
         AckConnection {
-            connection,
+            connection: ReconnectingConnection::spawn(dialer.clone()),
             durability,
             dialer,
             turn: Arc::default(),
@@ -115,11 +102,11 @@ impl AckConnection {
     /// Sends an idempotent write, and waits until its requirement is met. On any error after
     /// sending, the write may have been applied.
     pub(crate) fn write<'a>(
-        self: &'a Arc<Self>,
-        preceding: Option<Cmd>,
+        &'a self,
+        preceding: Option<&'a Cmd>,
         command: &'a EncodeCommand<'a>,
         timeout: Duration,
-    ) -> BoxFuture<'a, Result<Sent<TimedReply>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Sent<(BootInstant, Value)>, StoreError>> {
         Box::pin(async move {
             let deadline = Instant::now() + timeout;
             let _permit = self.connection.permit(timeout).await?;
@@ -130,7 +117,7 @@ impl AckConnection {
             loop {
                 // These commands have no deadline in the server.
                 let command = command(script_ref, BootInstant(0));
-                let commands = preceding.iter().cloned().chain([command]);
+                let commands = preceding.into_iter().cloned().chain([command]);
                 let sending = self.send_in_turn(commands.collect(), deadline);
                 let (session, replies) = match time::timeout_at(deadline, sending).await {
                     Ok(sent) => sent?,
@@ -152,7 +139,7 @@ impl AckConnection {
                     }
                     (_, Err(error)) => Err(errors::classify(&error)),
                     (_, Ok(value)) => match self.is_acknowledged(wait) {
-                        Ok(true) => Ok(TimedReply { sent_at, value }),
+                        Ok(true) => Ok((sent_at, value)),
                         Ok(false) => Err(too_few_acks_error(self.durability, timeout)),
                         Err(error) => Err(error),
                     },
@@ -166,7 +153,7 @@ impl AckConnection {
     /// task keeps the turn until the reply, because otherwise the server would run one `WAIT` after
     /// another for callers that have left.
     async fn send_in_turn(
-        self: &Arc<Self>,
+        &self,
         mut commands: Vec<Cmd>,
         deadline: Instant,
     ) -> Result<Sent<(BootInstant, Vec<RedisResult<Value>>)>, StoreError> {
@@ -180,7 +167,7 @@ impl AckConnection {
             .store(activity_before, Ordering::Relaxed);
         let sent_at = self.dialer.shared.client.clock.now();
         let (reply_to, replies) = oneshot::channel();
-        let (this, used) = (self.clone(), session.clone());
+        let used = session.clone();
         self.dialer.transport.spawn(Box::pin(async move {
             let _turn = turn;
             let replies = tokio::select! {
@@ -188,13 +175,13 @@ impl AckConnection {
                 replies = used.connection.send_all(&commands) => {
                     replies.map_err(|error| errors::classify(&error))
                 }
-                error = this.connection.session_ended(&used) => Err(error),
+                error = used.end.wait() => Err(error.clone()),
             };
             // The caller may have left.
             let _ = reply_to.send(replies);
         }));
         let replies = replies.await;
-        let replies = replies.unwrap_or_else(|_| Err(closed_error().mark_sent()));
+        let replies = replies.unwrap_or_else(|_| Err(closed_error()));
         Ok((session, replies.map(|replies| (sent_at, replies))))
     }
 
@@ -211,10 +198,6 @@ impl AckConnection {
             Err(error) => Err(explain_rejection(self.durability, errors::classify(&error))),
         }
     }
-}
-
-fn closed_error() -> StoreError {
-    StoreError::new(Outage::Unreachable, "the connection was closed").mark_unsent()
 }
 
 fn too_few_acks_error(durability: Durability, timeout: Duration) -> StoreError {

@@ -3,6 +3,8 @@
 use std::slice::from_ref;
 use std::time::Duration;
 
+use redis::Cmd;
+
 use crate::error::Outage;
 use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, Proof,
@@ -10,8 +12,8 @@ use crate::protocol::messages::{
 use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
 use crate::store::command::Confirm;
+use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
-use crate::store::redis::node::via::Via;
 
 /// Upper limit of the queue checks that remove the dead waiters of another kind, each up to 100.
 const MAX_KIND_CHECKS: usize = 100;
@@ -21,7 +23,8 @@ impl Node {
     /// dead holders and waiters. If that leaves nothing, the acquire is repeated.
     pub(crate) fn resolve_conflict<'a>(
         &'a self,
-        via: &'a Via,
+        session: &'a Session,
+        preceding: Option<&'a Cmd>,
         request: &'a Acquire<'a>,
         mut detail: String,
         timeout: Duration,
@@ -53,7 +56,7 @@ impl Node {
                         break;
                     }
                 }
-                match self.send(via, request, timeout).await? {
+                match self.send(session, preceding, request, timeout).await? {
                     AcquireReply::KeyConflict(repeated) => detail = repeated,
                     reply => return Ok(reply),
                 }
@@ -68,15 +71,15 @@ impl Node {
         request: &Acquire<'_>,
         timeout: Duration,
     ) -> Result<AcquireReply, StoreError> {
-        let via = self.via_commands()?;
+        let session = self.commands.session()?;
         // A proxy may have several servers behind it, and shares its connections to them among its
         // clients.
-        if via.session().client.is_polling() && !request.durability.is_none() {
+        if session.client.is_polling() && !request.durability.is_none() {
             let detail = "`min_replicas` and `fsync` do not work through a proxy that reads the commands; connect to \
                 the server directly";
             return Err(StoreError::new(Outage::Unsupported, detail).mark_unsent());
         }
-        let reply = self.acquire_on(&via, request, timeout).await?;
+        let reply = self.acquire_on(&session, None, request, timeout).await?;
         self.await_acks(request, reply, timeout).await
     }
 
@@ -87,11 +90,11 @@ impl Node {
         requests: &[Acquire<'_>],
         timeout: Duration,
     ) -> Result<Option<Proof>, StoreError> {
-        let via = self.via_commands()?;
-        if via.session().client.is_polling() {
+        let session = self.commands.session()?;
+        if session.client.is_polling() {
             return Ok(None);
         }
-        self.send(&via, requests, timeout).await
+        self.send(&session, None, requests, timeout).await
     }
 
     /// If the request requires acknowledgments, confirms a granted lock on an ack connection and

@@ -70,7 +70,7 @@ async fn reauthenticate(node: &Node, provider: &CredentialsProvider) -> Result<(
     let connections = node.runtime_connections.all();
     // A runtime that does not run may leave its connection as it is. That connection is then
     // closed, or rejected and reopened.
-    let sessions = connections.iter().map(|connection| &connection.session);
+    let sessions = connections.iter();
     join_all(sessions.map(|session| authenticate(session, &credentials).boxed())).await;
     Ok(())
 }
@@ -84,7 +84,7 @@ async fn authenticate(session: &Session, credentials: &Credentials) -> Result<()
     match tokio::time::timeout(login::CREDENTIALS_TIMEOUT, session.connection.send(auth)).await {
         Ok(Ok(_)) => Ok(()),
         // The connection has ended, and its successor requests the credentials itself.
-        Ok(Err(_)) if session.end.is_set() => Ok(()),
+        Ok(Err(_)) if session.has_ended() => Ok(()),
         // The server's error text repeats the command, so it is not used.
         Ok(Err(error)) if errors::classify(&error).code == Code::UnknownCommand => Err(
             StoreError::new(Outage::Denied, "the server does not know AUTH"),

@@ -11,14 +11,11 @@ use crate::store::BoxFuture;
 use crate::store::redis::conn::reconnecting_connection::{
     LIVENESS_CHECK_DELAY, ReconnectingConnection,
 };
-use crate::store::redis::conn::session::Session;
+use crate::store::redis::conn::session::{Purpose, Session};
 use crate::store::redis::node::Node;
-use crate::store::redis::node::runtime_connections::RuntimeConnection;
-use crate::store::redis::node::via::Via;
 use crate::store::redis::transport::Connection;
-use crate::store::redis::wire::call::{Dated, ScriptCall, ScriptContext};
+use crate::store::redis::wire::call::{ScriptCall, ScriptContext};
 use crate::store::redis::wire::errors;
-use crate::store::redis::wire::reply::TimedReply;
 use crate::store::redis::wire::scripts::{self, EncodeCommand, ScriptRef};
 use crate::util::clock::BootInstant;
 
@@ -35,7 +32,7 @@ impl Node {
     /// The same, after a command in the same write.
     pub(crate) async fn run_after<S: ScriptCall + ?Sized>(
         &self,
-        preceding: Option<Cmd>,
+        preceding: Option<&Cmd>,
         script: &S,
         timeout: Duration,
     ) -> Result<S::Reply, StoreError> {
@@ -43,18 +40,18 @@ impl Node {
             return self.run_with_acks(preceding, script, timeout).await;
         }
         let session = self.connection_for::<S>().session()?;
-        let via = Via::IoThread { session, preceding };
-        self.send(&via, script, timeout).await
+        self.send(&session, preceding, script, timeout).await
     }
 
-    /// Sends a script over a connection, and reads its reply.
+    /// Sends a script over a connection, and reads its reply. A runtime connection has no timeout.
     pub(crate) async fn send<S: ScriptCall + ?Sized>(
         &self,
-        via: &Via,
+        session: &Session,
+        preceding: Option<&Cmd>,
         script: &S,
         timeout: Duration,
     ) -> Result<S::Reply, StoreError> {
-        let (shared, session) = (&*self.shared, via.session());
+        let shared = &*self.shared;
         // The renewal connection does not subscribe, so the client id is that of the command
         // connection.
         let renewing = S::RENEWS.then(|| shared.id());
@@ -62,25 +59,20 @@ impl Node {
             run_id: session.run_id.as_deref().unwrap_or_default(),
             ..shared.script_context(renewing.as_ref().unwrap_or(&session.client))
         };
-        let encode = |script_ref, now| {
-            let apply_by = if script.is_acquire() {
-                shared.server_time.apply_by(now, timeout)
-            } else {
-                0
-            };
+        let encode = |script_ref, sent_at| {
             let context = ScriptContext {
-                apply_by,
+                apply_by: &|| shared.server_time.apply_by(sent_at, timeout),
                 ..context
             };
             script.encode(&context, script_ref)
         };
-        let called = match via {
-            Via::Caller(connection) => self.call_here(connection, timeout, &encode).await,
-            Via::IoThread { preceding, .. } => {
-                let (connection, preceding) = (self.connection_for::<S>(), preceding.as_slice());
-                self.call(connection, session, preceding, timeout, &encode)
-                    .await
-            }
+        let called = if session.purpose == Purpose::Runtime {
+            let reply = self.by_hash_or_source(session, preceding, &encode).await;
+            self.handle_failure(session, timeout, Some(reply))
+        } else {
+            let connection = self.connection_for::<S>();
+            let called = self.call(connection, session, preceding, timeout, &encode);
+            called.await
         };
         self.read(script, &context, session, called)
     }
@@ -88,7 +80,7 @@ impl Node {
     /// Runs a script with a write that counts only once its requirement is met.
     fn run_with_acks<'a, S: ScriptCall + ?Sized>(
         &'a self,
-        preceding: Option<Cmd>,
+        preceding: Option<&'a Cmd>,
         script: &'a S,
         timeout: Duration,
     ) -> BoxFuture<'a, Result<S::Reply, StoreError>> {
@@ -111,22 +103,22 @@ impl Node {
         script: &S,
         context: &ScriptContext<'_>,
         session: &Session,
-        called: Result<TimedReply, StoreError>,
+        called: Result<(BootInstant, Value), StoreError>,
     ) -> Result<S::Reply, StoreError> {
-        let raw = match called {
+        let (sent_at, reply) = match called {
             Err(error) if error.code == Code::KeyConflict => {
                 let reply = script.conflict_reply(context, &error.detail);
                 return reply.ok_or(error);
             }
             called => called?,
         };
-        let sent_at = raw.sent_at;
-        let Dated { at, reply, event } = script.decode(context, raw)?;
+        let context = ScriptContext {
+            sent_at,
+            ..*context
+        };
+        let (at, reply) = script.decode(&context, reply)?;
         if let Some(at) = at {
             self.shared.server_time.update(sent_at, at);
-        }
-        if let Some(event) = event {
-            (self.shared.client.events)(event);
         }
         for error in S::failures(&reply) {
             self.end_sessions_if_demoted(session, error);
@@ -142,35 +134,18 @@ impl Node {
         }
     }
 
-    /// Runs a script on a runtime connection, for as long as it takes.
-    async fn call_here(
-        &self,
-        connection: &RuntimeConnection,
-        timeout: Duration,
-        encode: &EncodeCommand<'_>,
-    ) -> Result<TimedReply, StoreError> {
-        let clock = &*self.shared.client.clock;
-        let now = clock.now();
-        let mut command = connection.start(now, clock);
-        let session = &connection.session;
-        let reply = self.by_hash_or_source(session, &[], encode, now).await;
-        command.mark_answered();
-        self.handle_failure(session, timeout, Some(reply))
-    }
-
     /// Runs a script with a timeout of our own, and sends `preceding` in the same write.
     pub(crate) fn call<'a>(
         &'a self,
         connection: &'a ReconnectingConnection,
         session: &'a Session,
-        preceding: &'a [Cmd],
+        preceding: Option<&'a Cmd>,
         timeout: Duration,
         command: &'a EncodeCommand<'a>,
-    ) -> BoxFuture<'a, Result<TimedReply, StoreError>> {
+    ) -> BoxFuture<'a, Result<(BootInstant, Value), StoreError>> {
         Box::pin(async move {
             let _permit = connection.permit(timeout).await?;
-            let now = self.shared.client.clock.now();
-            let mut reply = pin!(self.by_hash_or_source(session, preceding, command, now));
+            let mut reply = pin!(self.by_hash_or_source(session, preceding, command));
             // A command with more time keeps waiting while the connection's liveness is checked.
             let first_timeout = timeout.min(LIVENESS_CHECK_DELAY);
             let mut result = tokio::time::timeout(first_timeout, reply.as_mut()).await;
@@ -209,20 +184,19 @@ impl Node {
     async fn by_hash_or_source(
         &self,
         session: &Session,
-        preceding: &[Cmd],
+        preceding: Option<&Cmd>,
         command: &EncodeCommand<'_>,
-        mut sent_at: BootInstant,
-    ) -> RedisResult<TimedReply> {
+    ) -> RedisResult<(BootInstant, Value)> {
         let mut script_ref = ScriptRef::Hash;
         loop {
+            let sent_at = self.shared.client.clock.now();
             let command = command(script_ref, sent_at);
             let reply = write(&*session.connection, preceding, command).await;
             match (script_ref, reply) {
                 (ScriptRef::Hash, Err(error)) if scripts::is_noscript(&error) => {
                     script_ref = ScriptRef::Source;
-                    sent_at = self.shared.client.clock.now();
                 }
-                (_, reply) => return reply.map(|value| TimedReply { sent_at, value }),
+                (_, reply) => return reply.map(|reply| (sent_at, reply)),
             }
         }
     }
@@ -231,35 +205,31 @@ impl Node {
     /// primary again soon, and another server may have its name.
     pub(crate) fn end_sessions_if_demoted(&self, session: &Session, error: &StoreError) {
         let is_demoted = error.outage == Outage::ReadOnly || error.code == Code::PrimaryDown;
-        if is_demoted && session.end.set(error.clone()) {
+        if is_demoted && !session.has_ended() {
+            session.end(error);
             for session in self.sessions() {
-                session.end.set(error.clone());
+                session.end(error);
             }
         }
     }
 }
 
-/// Writes a command after others, at once. The replies of the others are ignored, except for
-/// errors that are not redirects.
+/// Writes a command after another, at once. The reply to the other is ignored, except for an error
+/// that is not a redirect.
 fn write<'a>(
     connection: &'a dyn Connection,
-    preceding: &'a [Cmd],
+    preceding: Option<&'a Cmd>,
     command: Cmd,
 ) -> BoxFuture<'a, RedisResult<Value>> {
-    if preceding.is_empty() {
+    let Some(preceding) = preceding else {
         return connection.send(command);
-    }
+    };
     Box::pin(async move {
-        let mut commands = preceding.to_vec();
-        commands.push(command);
-        let mut responses = connection.send_all(&commands).await?;
-        let last = responses.pop();
-        for response in responses {
-            match response {
-                Err(error) if !errors::is_redirect(&errors::classify(&error)) => return Err(error),
-                _ => {}
-            }
+        let mut replies = connection.send_all(&[preceding.clone(), command]).await?;
+        let last = replies.pop();
+        match replies.pop() {
+            Some(Err(error)) if !errors::is_redirect(&errors::classify(&error)) => Err(error),
+            _ => last.unwrap_or(Ok(Value::Nil)),
         }
-        last.unwrap_or(Ok(Value::Nil))
     })
 }

@@ -18,11 +18,11 @@ impl Node {
     /// `preceding` is sent in the same write as each command.
     pub(crate) async fn inspect(
         &self,
-        preceding: Option<Cmd>,
+        preceding: Option<&Cmd>,
         inspect: Inspect<'_>,
         timeout: Duration,
     ) -> Result<Inspection, StoreError> {
-        let mutex = self.run_after(preceding.clone(), &inspect, timeout).await?;
+        let mutex = self.run_after(preceding, &inspect, timeout).await?;
         if mutex.key_conflict.is_none() {
             return Ok(mutex);
         }
@@ -51,8 +51,8 @@ impl Node {
                 return Err(StoreError::new(Outage::Unsupported, detail).mark_unsent());
             }
             let scan = |_, _| encode::scan(context.names, &cursor);
-            let step = self.call(&self.commands, &session, &[], timeout, &scan);
-            let (page, next) = context.decode_scan(step.await?.value)?;
+            let step = self.call(&self.commands, &session, None, timeout, &scan);
+            let (page, next) = context.decode_scan(step.await?.1)?;
             let page = page.into_iter();
             keys.extend(page.filter(|key| key.as_str().starts_with(list.prefix)));
             match next {

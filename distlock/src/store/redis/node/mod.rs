@@ -12,11 +12,11 @@ pub(crate) mod listing;
 pub(crate) mod polling;
 pub(crate) mod release;
 pub(crate) mod runtime_connections;
-pub(crate) mod via;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::Cmd;
 use tokio::sync::watch;
 
 use crate::error::Outage;
@@ -24,14 +24,13 @@ use crate::protocol::messages::{Acquire, AcquireReply};
 use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
 use crate::store::redis::conn::client::{Client, Shared};
-use crate::store::redis::conn::handshake::{Dialer, Purpose};
+use crate::store::redis::conn::handshake::Dialer;
 use crate::store::redis::conn::health::{Cause, Health};
 use crate::store::redis::conn::reconnecting_connection::ReconnectingConnection;
-use crate::store::redis::conn::session::Session;
+use crate::store::redis::conn::session::{Purpose, Session};
 use crate::store::redis::node::acks::AckConnections;
 use crate::store::redis::node::check_schedule::CheckSchedule;
 use crate::store::redis::node::runtime_connections::RuntimeConnections;
-use crate::store::redis::node::via::Via;
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::wire::errors;
@@ -64,25 +63,18 @@ impl Node {
             transport: transport.clone(),
             shared: shared.clone(),
             purpose,
-            credentials: config.url_credentials(),
-            provider: config.credentials.clone(),
-            newest_generation: Arc::default(),
+            health: health.clone(),
         };
         let runtime_connections =
             RuntimeConnections::new(config.max_runtime_connections, dialer(Purpose::Runtime));
-        let connect_timeout = config.connect_timeout;
-        let acks = AckConnections::new(dialer(Purpose::Acks), connect_timeout, health.clone());
-        let spawn = |purpose| {
-            ReconnectingConnection::spawn(dialer(purpose), connect_timeout, health.clone())
-        };
         let node = Arc::new(Node {
-            commands: spawn(Purpose::Commands),
-            renewals: spawn(Purpose::Renewals),
+            acks: AckConnections::new(dialer(Purpose::Acks)),
+            commands: ReconnectingConnection::spawn(dialer(Purpose::Commands)),
+            renewals: ReconnectingConnection::spawn(dialer(Purpose::Renewals)),
             check_schedule: Arc::default(),
             shared,
             health,
             runtime_connections,
-            acks,
             closed: watch::Sender::new(false),
         });
         let close_idle = node.runtime_connections.clone().close_idle();
@@ -91,37 +83,34 @@ impl Node {
     }
 
     /// Returns the connection of the current runtime, if there is one.
-    pub(crate) fn via_caller(&self) -> Option<Via> {
+    pub(crate) fn runtime_session(&self) -> Option<Arc<Session>> {
         // Without a command connection no grant can be pushed, so nothing is acquired.
         let session = self.commands.session().ok()?;
         // Behind a proxy, every connection may reach a different server.
         if session.client.is_polling() {
             return None;
         }
-        let connection = self.runtime_connections.for_current_runtime(&session);
-        connection.map(Via::Caller)
+        self.runtime_connections.for_current_runtime(&session)
     }
 
-    /// Returns the command connection.
-    pub(crate) fn via_commands(&self) -> Result<Via, StoreError> {
-        Ok(Via::IoThread {
-            session: self.commands.session()?,
-            preceding: None,
-        })
-    }
-
+    /// Acquires over a connection, on which `preceding` is sent in the same write.
     pub(crate) async fn acquire_on(
         &self,
-        via: &Via,
+        session: &Session,
+        preceding: Option<&Cmd>,
         request: &Acquire<'_>,
         timeout: Duration,
     ) -> Result<AcquireReply, StoreError> {
-        let mut reply = self.send(via, request, timeout).await;
+        let mut reply = self.send(session, preceding, request, timeout).await;
         if let Ok(AcquireReply::KeyConflict(detail)) = reply {
-            reply = match via {
+            reply = match session.purpose {
                 // The I/O thread acquires again, because that takes several commands and timers.
-                Via::Caller(_) => Ok(AcquireReply::Unfinished),
-                Via::IoThread { .. } => self.resolve_conflict(via, request, detail, timeout).await,
+                Purpose::Runtime => Ok(AcquireReply::Unfinished),
+                _ => {
+                    let resolved =
+                        self.resolve_conflict(session, preceding, request, detail, timeout);
+                    resolved.await
+                }
             };
         }
         let reply = reply.inspect_err(|error| {
@@ -130,7 +119,7 @@ impl Node {
                 self.health.report(Cause::Rejecting, error);
             }
         })?;
-        if via.session().client.is_polling() {
+        if session.client.is_polling() {
             if let AcquireReply::Queued(_) = reply {
                 (self.check_schedule).add(request.key, request.kind, request.owner);
             } else {
@@ -185,7 +174,7 @@ impl Node {
         for session in self.sessions() {
             if session.connection.peer() != Some(peer) {
                 let detail = format!("the sentinels report {peer} as the primary now");
-                session.end.set(StoreError::new(Outage::NotReady, detail));
+                session.end(&StoreError::new(Outage::NotReady, detail));
             }
         }
     }

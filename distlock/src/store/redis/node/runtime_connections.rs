@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,8 +11,8 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::store::BoxFuture;
 use crate::store::redis::conn::handshake::Dialer;
-use crate::store::redis::conn::session::Session;
-use crate::util::clock::{BootInstant, Clock};
+use crate::store::redis::conn::session::{Session, SessionEnd};
+use crate::util::clock::BootInstant;
 use crate::util::mutex::lock;
 
 /// Number of known runtimes at which those without a connection are forgotten.
@@ -29,24 +28,23 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Upper limit of commands in flight on one runtime connection; others use the I/O thread.
 const MAX_IN_FLIGHT: usize = 1_024;
 
-/// Time without a reply after which a connection gets no more commands.
+/// Time without a reply after which a connection gets no more commands, and after which it is
+/// replaced.
 const MAX_REPLY_DELAY: Duration = Duration::from_millis(100);
+const MAX_SILENCE: Duration = Duration::from_secs(1);
 
 /// The runtime connections of one client.
 pub(crate) struct RuntimeConnections {
     /// Upper limit of runtime connections.
     max: usize,
     dialer: Dialer,
-    runtimes: Mutex<Runtimes>,
+    /// The state of each runtime; `None` once closed for good.
+    runtimes: Mutex<Option<Runtimes>>,
     /// Wakes the task that closes idle connections.
     opened: Notify,
 }
 
-#[derive(Debug, Default)]
-struct Runtimes {
-    by_runtime: HashMap<Id, RuntimeState, BuildHasherDefault<IdHasher>>,
-    is_closed: bool,
-}
+type Runtimes = HashMap<Id, RuntimeState, BuildHasherDefault<IdHasher>>;
 
 /// Takes the number of a runtime as its hash, because each call looks its runtime up.
 #[derive(Debug, Default)]
@@ -77,113 +75,23 @@ enum RuntimeState {
         give_up_at: BootInstant,
         _cancel: oneshot::Sender<()>,
     },
-    Open(Arc<RuntimeConnection>),
+    Open {
+        session: Arc<Session>,
+        /// The end of the command session that receives the pushes for its acquires.
+        commands_end: Arc<SessionEnd>,
+        /// The connection's activity count when it was last seen to change, and when that was.
+        activity: u64,
+        active_at: BootInstant,
+    },
     /// No connection can be opened before this instant.
     BackOff(BootInstant),
-}
-
-/// A connection on a caller's runtime.
-#[derive(Debug)]
-pub(crate) struct RuntimeConnection {
-    pub(crate) session: Session,
-    /// Generation of the command connection that receives the pushes for its acquires.
-    command_generation: u64,
-    in_flight: AtomicUsize,
-    /// When the last command that has a reply was sent, or the first of those without one.
-    replied_until: AtomicU64,
-    /// Set once a command had no reply, and nothing else arrived meanwhile.
-    is_silent: AtomicBool,
-}
-
-impl RuntimeConnection {
-    fn new(session: Session, command_generation: u64, now: BootInstant) -> Self {
-        RuntimeConnection {
-            session,
-            command_generation,
-            in_flight: AtomicUsize::new(0),
-            replied_until: AtomicU64::new(now.0),
-            is_silent: AtomicBool::new(false),
-        }
-    }
-
-    /// Returns true if the session is up and belongs to this generation of the command connection.
-    fn serves(&self, command_generation: u64) -> bool {
-        self.command_generation == command_generation
-            && !self.session.end.is_set()
-            && !self.is_silent.load(Ordering::Relaxed)
-    }
-
-    fn replied_until(&self) -> BootInstant {
-        BootInstant(self.replied_until.load(Ordering::Relaxed))
-    }
-
-    /// Returns true if fewer than `MAX_IN_FLIGHT` are in flight, and replies are on time.
-    fn has_capacity(&self, now: BootInstant) -> bool {
-        match self.in_flight.load(Ordering::Relaxed) {
-            0 => true,
-            in_flight => in_flight < MAX_IN_FLIGHT && now < self.replied_until() + MAX_REPLY_DELAY,
-        }
-    }
-
-    /// Returns true if it has not been used for `IDLE_TIMEOUT`.
-    fn is_idle(&self, now: BootInstant) -> bool {
-        self.in_flight.load(Ordering::Relaxed) == 0 && now >= self.replied_until() + IDLE_TIMEOUT
-    }
-
-    /// Counts a command that is about to be sent, until the result is dropped.
-    pub(crate) fn start<'a>(
-        &'a self,
-        sent_at: BootInstant,
-        clock: &'a dyn Clock,
-    ) -> CommandInFlight<'a> {
-        if self.in_flight.fetch_add(1, Ordering::Relaxed) == 0 {
-            self.replied_until.store(sent_at.0, Ordering::Relaxed);
-        }
-        CommandInFlight {
-            connection: self,
-            clock,
-            sent_at,
-            activity_before: self.session.connection.activity(),
-            is_answered: false,
-        }
-    }
-}
-
-/// A command in flight on a runtime connection.
-pub(crate) struct CommandInFlight<'a> {
-    connection: &'a RuntimeConnection,
-    clock: &'a dyn Clock,
-    sent_at: BootInstant,
-    activity_before: u64,
-    is_answered: bool,
-}
-
-impl CommandInFlight<'_> {
-    pub(crate) fn mark_answered(&mut self) {
-        self.is_answered = true;
-        let replied_until = &self.connection.replied_until;
-        replied_until.fetch_max(self.sent_at.0, Ordering::Relaxed);
-    }
-}
-
-impl Drop for CommandInFlight<'_> {
-    fn drop(&mut self) {
-        let connection = self.connection;
-        connection.in_flight.fetch_sub(1, Ordering::Relaxed);
-        if !self.is_answered
-            && self.clock.now() >= self.sent_at + MAX_REPLY_DELAY
-            && connection.session.connection.activity() == self.activity_before
-        {
-            connection.is_silent.store(true, Ordering::Relaxed);
-        }
-    }
 }
 
 impl RuntimeState {
     /// Returns true if there is a connection, or one is being opened.
     fn is_alive(&self, now: BootInstant) -> bool {
         match self {
-            RuntimeState::Open(connection) => !connection.session.end.is_set(),
+            RuntimeState::Open { session, .. } => !session.has_ended(),
             RuntimeState::Opening { give_up_at, .. } => now < *give_up_at,
             RuntimeState::Counting(_) | RuntimeState::BackOff(_) => false,
         }
@@ -195,7 +103,7 @@ impl RuntimeConnections {
         Arc::new(RuntimeConnections {
             max,
             dialer,
-            runtimes: Mutex::default(),
+            runtimes: Mutex::new(Some(Runtimes::default())),
             opened: Notify::new(),
         })
     }
@@ -206,7 +114,7 @@ impl RuntimeConnections {
     pub(crate) fn for_current_runtime(
         self: &Arc<Self>,
         command_session: &Arc<Session>,
-    ) -> Option<Arc<RuntimeConnection>> {
+    ) -> Option<Arc<Session>> {
         if self.max == 0 {
             return None;
         }
@@ -218,19 +126,35 @@ impl RuntimeConnections {
             return None;
         }
         let now = self.dialer.shared.client.clock.now();
-        let mut runtimes = lock(&self.runtimes);
-        let by_runtime = &mut runtimes.by_runtime;
-        if by_runtime.len() >= PRUNE_THRESHOLD && !by_runtime.contains_key(&runtime.id()) {
-            by_runtime.retain(|_, state| state.is_alive(now));
+        let mut locked = lock(&self.runtimes);
+        let runtimes = locked.as_mut()?;
+        if runtimes.len() >= PRUNE_THRESHOLD && !runtimes.contains_key(&runtime.id()) {
+            runtimes.retain(|_, state| state.is_alive(now));
         }
-        let state = by_runtime
+        let state = runtimes
             .entry(runtime.id())
             .or_insert(RuntimeState::Counting(0));
         match state {
-            RuntimeState::Open(connection) if connection.serves(command_session.generation) => {
-                return Some(connection.clone()).filter(|connection| connection.has_capacity(now));
+            RuntimeState::Open {
+                session,
+                commands_end,
+                activity,
+                active_at,
+            } => {
+                // The server has replied since the last call, whose command counts from now on.
+                let latest = session.connection.activity();
+                if latest != *activity {
+                    (*activity, *active_at) = (latest, now);
+                }
+                let silence = now.since(*active_at);
+                let is_over = commands_end.initialized() || session.has_ended();
+                if !is_over && silence < MAX_SILENCE {
+                    // Each command in flight has a reference.
+                    let has_capacity = Arc::strong_count(session) <= MAX_IN_FLIGHT;
+                    return (has_capacity && silence < MAX_REPLY_DELAY).then(|| session.clone());
+                }
+                *state = RuntimeState::Counting(1);
             }
-            RuntimeState::Open(_) => *state = RuntimeState::Counting(1),
             RuntimeState::Opening { give_up_at, .. } if now < *give_up_at => return None,
             RuntimeState::Opening { .. } => {
                 *state = RuntimeState::BackOff(now + CONNECT_BACKOFF);
@@ -241,8 +165,8 @@ impl RuntimeConnections {
             RuntimeState::Counting(calls) => *calls = calls.saturating_add(1),
         }
         let is_due = matches!(state, RuntimeState::Counting(calls) if *calls >= self.dialer.shared.client.runtime_connection_after);
-        let opening = is_due.then(|| self.open(&mut runtimes, runtime.id(), command_session, now));
-        drop(runtimes);
+        let opening = is_due.then(|| self.open(runtimes, runtime.id(), command_session, now));
+        drop(locked);
         // Outside the mutex, because a runtime that is being dropped drops the future at once.
         if let Some(opening) = opening.flatten() {
             self.dialer.transport.spawn(opening);
@@ -258,23 +182,17 @@ impl RuntimeConnections {
         command_session: &Arc<Session>,
         now: BootInstant,
     ) -> Option<BoxFuture<'static, ()>> {
-        let open = runtimes
-            .by_runtime
-            .values()
-            .filter(|state| state.is_alive(now));
-        let has_spare = self.dialer.transport.has_spare();
-        if runtimes.is_closed || !has_spare || open.count() >= self.max {
+        let open = runtimes.values().filter(|state| state.is_alive(now));
+        if !self.dialer.transport.has_spare() || open.count() >= self.max {
             return None;
         }
         let (cancel, cancelled) = oneshot::channel::<()>();
         let give_up_at = now + CONNECT_TIMEOUT;
-        runtimes.by_runtime.insert(
-            runtime,
-            RuntimeState::Opening {
-                give_up_at,
-                _cancel: cancel,
-            },
-        );
+        let state = RuntimeState::Opening {
+            give_up_at,
+            _cancel: cancel,
+        };
+        runtimes.insert(runtime, state);
         let opening = Opening {
             connections: self.clone(),
             runtime,
@@ -286,22 +204,27 @@ impl RuntimeConnections {
                 biased;
                 // No value is sent; this completes when the sender is dropped.
                 _ = cancelled => return,
-                session = connections.dialer.dial_same_server(&command_session) => session,
+                session = connections.dialer.dial(false) => session,
             };
-            if let Ok(session) = session {
-                let now = connections.dialer.shared.client.clock.now();
-                let connection = RuntimeConnection::new(session, command_session.generation, now);
-                opening.set_state(RuntimeState::Open(Arc::new(connection)));
+            // An address may reach several servers, or may by now reach a different one, and locks
+            // acquired on two servers exclude nothing.
+            if let Ok(session) = session
+                && session.run_id.is_some()
+                && session.run_id == command_session.run_id
+            {
+                opening.set_state(RuntimeState::Open {
+                    session: Arc::new(session),
+                    commands_end: command_session.end.clone(),
+                    activity: 0,
+                    active_at: connections.dialer.shared.client.clock.now(),
+                });
                 connections.opened.notify_one();
             }
         }))
     }
 
     pub(crate) fn close(&self) {
-        let mut runtimes = lock(&self.runtimes);
-        runtimes.is_closed = true;
-        let closed = std::mem::take(&mut runtimes.by_runtime);
-        drop(runtimes);
+        let closed = lock(&self.runtimes).take();
         // Outside the mutex, because these may be the last references to connections.
         drop(closed);
     }
@@ -314,30 +237,28 @@ impl RuntimeConnections {
                 tokio::time::sleep(IDLE_TIMEOUT / 4).await;
                 let now = self.dialer.shared.client.clock.now();
                 let is_over = |state: &RuntimeState| {
-                    matches!(state, RuntimeState::Open(connection)
-                        if connection.session.end.is_set() || connection.is_idle(now))
+                    matches!(state, RuntimeState::Open { session, active_at, .. }
+                        if session.has_ended() || now >= *active_at + IDLE_TIMEOUT)
                 };
                 let mut runtimes = lock(&self.runtimes);
-                let over = runtimes.by_runtime.extract_if(|_, state| is_over(state));
-                let over: Vec<_> = over.collect();
+                let runtimes_over = runtimes
+                    .iter_mut()
+                    .flat_map(|runtimes| runtimes.extract_if(|_, state| is_over(state)));
+                let over: Vec<_> = runtimes_over.collect();
                 drop(runtimes);
                 drop(over);
             }
         }
     }
 
-    pub(crate) fn all(&self) -> Vec<Arc<RuntimeConnection>> {
+    pub(crate) fn all(&self) -> Vec<Arc<Session>> {
         let runtimes = lock(&self.runtimes);
-        let open = runtimes
-            .by_runtime
-            .values()
-            .filter_map(|state| match state {
-                RuntimeState::Open(connection) => Some(connection.clone()),
-                _ => None,
-            });
-        let mut open: Vec<_> = open.collect();
-        open.sort_unstable_by_key(|connection| connection.session.generation);
-        open
+        let states = runtimes.iter().flatten();
+        let open = states.filter_map(|(_, state)| match state {
+            RuntimeState::Open { session, .. } => Some(session.clone()),
+            _ => None,
+        });
+        open.collect()
     }
 }
 
@@ -351,7 +272,10 @@ impl Opening {
     /// Sets the runtime's state, unless the attempt was given up.
     fn set_state(&self, new_state: RuntimeState) {
         let mut runtimes = lock(&self.connections.runtimes);
-        if let Some(state) = runtimes.by_runtime.get_mut(&self.runtime)
+        let state = runtimes
+            .as_mut()
+            .and_then(|runtimes| runtimes.get_mut(&self.runtime));
+        if let Some(state) = state
             && matches!(state, RuntimeState::Opening { .. })
         {
             *state = new_state;

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use redis::Cmd;
+use redis::{Cmd, Value};
 
 use crate::config::quorum::Quorum as QuorumConfig;
 use crate::protocol::messages::HolderView;
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
 use crate::store::redis::quorum::attempt::{Attempt, Hold, Token};
-use crate::store::redis::wire::call::{Dated, Decoded, ScriptCall, ScriptContext};
+use crate::store::redis::wire::call::{Decoded, ScriptCall, ScriptContext};
 use crate::store::redis::wire::decode;
 use crate::store::redis::wire::encode::millis;
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::names::KeyKind;
-use crate::store::redis::wire::reply::{self, ReplyReader, TimedReply};
+use crate::store::redis::wire::reply::{self, ReplyReader};
 use crate::store::redis::wire::scripts::{ScriptId, ScriptRef};
 
 /// Why a node has not granted the lock.
@@ -59,10 +59,6 @@ pub(super) struct NodeCommand<'a> {
 impl ScriptCall for NodeCommand<'_> {
     type Reply = Result<Granted, Refusal>;
 
-    fn is_acquire(&self) -> bool {
-        true
-    }
-
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let (attempt, config) = (self.attempt, self.config);
         let (action, token) = match self.action {
@@ -88,21 +84,19 @@ impl ScriptCall for NodeCommand<'_> {
         cmd
     }
 
-    fn decode(&self, context: &ScriptContext<'_>, raw: TimedReply) -> Decoded<Self::Reply> {
-        let mut reply = ReplyReader::from_list(raw.value)?;
+    fn decode(&self, context: &ScriptContext<'_>, reply: Value) -> Decoded<Self::Reply> {
+        let mut reply = ReplyReader::from_list(reply)?;
         let (status, at) = (reply.int()?, reply.int()?);
         let conflict = || Refusal::KeyConflict(errors::CONFLICT.to_owned());
         let refusal = match (status, self.action) {
             (1, _) => {
                 let token = reply.token()?.get();
                 let is_contended = reply.int()? == 1;
-                return Dated::at(
-                    at,
-                    Ok(Granted {
-                        token,
-                        is_contended,
-                    }),
-                );
+                let granted = Granted {
+                    token,
+                    is_contended,
+                };
+                return Ok((Some(at), Ok(granted)));
             }
             (3, Action::Acquire) => {
                 let value = reply.text()?;
@@ -118,7 +112,7 @@ impl ScriptCall for NodeCommand<'_> {
             (7, _) => Refusal::Quarantine(Duration::from_micros(reply.int()?.saturating_sub(at))),
             (other, _) => return Err(reply::unknown_status(other, "an acquire")),
         };
-        Dated::at(at, Err(refusal))
+        Ok((Some(at), Err(refusal)))
     }
 
     fn conflict_reply(&self, _: &ScriptContext<'_>, error_text: &str) -> Option<Self::Reply> {
@@ -181,9 +175,9 @@ impl ScriptCall for RenewOnNode<'_> {
         cmd
     }
 
-    fn decode(&self, _: &ScriptContext<'_>, raw: TimedReply) -> Decoded<Vec<NodeRenewal>> {
+    fn decode(&self, _: &ScriptContext<'_>, reply: Value) -> Decoded<Vec<NodeRenewal>> {
         let mut results = vec![NodeRenewal::Held; self.holds.len()];
-        let mut reply = ReplyReader::from_list(raw.value)?;
+        let mut reply = ReplyReader::from_list(reply)?;
         while let Some(failure) = reply.next() {
             let mut failure = ReplyReader::from_list(failure)?;
             let result = results.get_mut(failure.index()?);
@@ -196,6 +190,6 @@ impl ScriptCall for RenewOnNode<'_> {
                 error => NodeRenewal::Error(errors::classify_text(error)),
             };
         }
-        Dated::undated(results)
+        Ok((None, results))
     }
 }

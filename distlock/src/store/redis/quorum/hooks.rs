@@ -117,9 +117,10 @@ mod tests {
         // The server's own connections are replaced before the old ones are known to be dead.
         take("a", Some("run"), 2).unwrap();
         take("b", Some("another run"), 1).unwrap();
-        ends[0].set(StoreError::new(Outage::Unreachable, "gone"));
+        let gone = StoreError::new(Outage::Unreachable, "gone");
+        ends[0].set(gone.clone()).unwrap();
         assert!(take("b", Some("run"), 1).is_err());
-        ends[2].set(StoreError::new(Outage::Unreachable, "gone"));
+        ends[2].set(gone).unwrap();
         take("b", Some("run"), 1).unwrap();
         for is_for_commands in [true, false] {
             let unnamed = register("a", None, 1, is_for_commands);

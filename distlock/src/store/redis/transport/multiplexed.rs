@@ -1,7 +1,8 @@
 //! Connections of the `redis` crate over sockets of our own.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::{fmt, io};
 
@@ -16,11 +17,10 @@ use crate::error::Outage;
 use crate::protocol::store_error::{Code, StoreError};
 use crate::store::BoxFuture;
 use crate::store::redis::transport::reply_scanner;
-use crate::store::redis::transport::request_numbers::{RequestNumber, RequestNumbers};
-use crate::store::redis::transport::socket::{Activity, Fault, Stream};
+use crate::store::redis::transport::request_numbers;
+use crate::store::redis::transport::socket::{Fault, Stream};
 use crate::store::redis::transport::{Connection, ConnectionEvent, ConnectionEventHandler};
 use crate::store::redis::wire::errors;
-use crate::util::mutex::lock;
 use crate::util::process::ProcessId;
 
 /// Upper limit of requests that wait for the socket.
@@ -35,23 +35,17 @@ const WRITE_BUFFER_SIZE: usize = 64 << 10;
 pub(crate) struct Multiplexed {
     connection: MultiplexedConnection,
     /// The server that it is connected to, unless the URL names it.
-    peer: Option<String>,
+    pub(crate) peer: Option<String>,
     has_pushes: bool,
-    activity: Activity,
-    numbers: RequestNumbers,
+    activity: Arc<AtomicU64>,
+    /// The number of the next request that has one.
+    next_number: AtomicU64,
     gate: Arc<EventGate>,
-    driver: Driver,
+    /// The task that reads and writes the connection.
+    driver: AbortHandle,
 }
 
 impl Multiplexed {
-    /// Sets the server that the connection reached.
-    pub(crate) fn with_peer(self, peer: String) -> Self {
-        Multiplexed {
-            peer: Some(peer),
-            ..self
-        }
-    }
-
     /// Performs the handshake, including the credentials.
     pub(crate) async fn connect(
         stream: Stream,
@@ -61,7 +55,12 @@ impl Multiplexed {
         let activity = stream.activity.clone();
         let fault = stream.fault.clone();
         let has_pushes = settings.protocol() != ProtocolVersion::RESP2;
-        let gate = Arc::new(EventGate::new(on_event, fault.clone()));
+        let gate = Arc::new(EventGate {
+            on_event,
+            is_open: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
+            fault: fault.clone(),
+        });
         let mut config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
@@ -93,18 +92,27 @@ impl Multiplexed {
             peer: None,
             has_pushes,
             activity,
-            numbers: RequestNumbers::new(has_pushes),
+            next_number: AtomicU64::new(request_numbers::first()),
             gate,
-            driver: Driver(driver.abort_handle()),
+            driver: driver.abort_handle(),
+        })
+    }
+
+    /// Appends a number to a command, if its reply repeats it.
+    fn append_number(&self, command: &mut Cmd) -> Option<u64> {
+        request_numbers::is_numbered(command, self.has_pushes).then(|| {
+            let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+            command.arg(number);
+            number
         })
     }
 
     /// Returns the reply, unless it or an earlier one was to another request, or there is another
     /// fault. A mismatch ends the connection, and nothing that arrived on it is used any longer.
-    fn check(&self, number: Option<RequestNumber>, reply: Value) -> RedisResult<Value> {
+    fn check(&self, number: Option<u64>, reply: Value) -> RedisResult<Value> {
         let fault = &self.gate.fault;
         let checked = match number {
-            Some(number) => number.remove_from(reply),
+            Some(number) => request_numbers::remove(number, reply),
             None => Some(reply),
         };
         match checked {
@@ -116,7 +124,7 @@ impl Multiplexed {
                 // An earlier fault is kept.
                 let _ = fault.set(StoreError::new(Outage::Unreachable, detail));
                 self.gate.report_end();
-                self.driver.0.abort();
+                self.driver.abort();
             }
         }
         let detail = fault.get().map_or("", |fault| &fault.detail);
@@ -128,7 +136,7 @@ impl Connection for Multiplexed {
     fn send(&self, mut command: Cmd) -> BoxFuture<'_, RedisResult<Value>> {
         let mut connection = self.connection.clone();
         Box::pin(async move {
-            let number = self.numbers.append_to(&mut command);
+            let number = self.append_number(&mut command);
             let reply = connection.send_packed_command(&command).await?;
             self.check(number, reply)?.extract_error()
         })
@@ -146,7 +154,7 @@ impl Connection for Multiplexed {
             let last = self.has_pushes.then(|| redis::cmd("PING"));
             let mut numbers = Vec::with_capacity(commands.len() + 1);
             for mut command in commands.iter().cloned().chain(last) {
-                numbers.push(self.numbers.append_to(&mut command));
+                numbers.push(self.append_number(&mut command));
                 pipe.add_command(command);
             }
             let sent = pipe.ignore_errors().query_async(&mut connection);
@@ -169,7 +177,7 @@ impl Connection for Multiplexed {
     }
 
     fn activity(&self) -> u64 {
-        self.activity.count()
+        self.activity.load(Ordering::Relaxed)
     }
 
     fn has_pushes(&self) -> bool {
@@ -185,29 +193,16 @@ impl Connection for Multiplexed {
 /// yet be replaced.
 struct EventGate {
     on_event: ConnectionEventHandler,
-    state: Mutex<GateState>,
+    is_open: AtomicBool,
+    has_ended: AtomicBool,
     fault: Fault,
 }
 
-#[derive(Clone, Copy)]
-enum GateState {
-    Closed { has_ended: bool },
-    Open,
-}
-
 impl EventGate {
-    fn new(on_event: ConnectionEventHandler, fault: Fault) -> Self {
-        EventGate {
-            on_event,
-            fault,
-            state: Mutex::new(GateState::Closed { has_ended: false }),
-        }
-    }
-
     fn open(&self) {
-        let previous = std::mem::replace(&mut *lock(&self.state), GateState::Open);
-        if let GateState::Closed { has_ended: true } = previous {
-            (self.on_event)(ConnectionEvent::End(self.fault.get().cloned()));
+        self.is_open.store(true, Ordering::SeqCst);
+        if self.has_ended.load(Ordering::SeqCst) {
+            self.report_end();
         }
     }
 
@@ -227,14 +222,10 @@ impl EventGate {
     }
 
     fn report_end(&self) {
-        match &mut *lock(&self.state) {
-            GateState::Closed { has_ended } => {
-                *has_ended = true;
-                return;
-            }
-            GateState::Open => {}
+        self.has_ended.store(true, Ordering::SeqCst);
+        if self.is_open.load(Ordering::SeqCst) {
+            (self.on_event)(ConnectionEvent::End(self.fault.get().cloned()));
         }
-        (self.on_event)(ConnectionEvent::End(self.fault.get().cloned()));
     }
 }
 
@@ -303,13 +294,8 @@ fn unknown_database(db: i64, reply_text: &str) -> StoreError {
         .with_remedy("name one below the server's `databases`")
 }
 
-/// The task that reads and writes a connection. It ends with the connection, because otherwise it
-/// would wait for replies that never come.
-#[derive(Debug)]
-struct Driver(AbortHandle);
-
-/// The task behind a [`Driver`]. It reports the end of the connection on drop. This includes the
-/// drop of its runtime, which the `redis` crate does not notice.
+/// The task that reads and writes a connection. It reports the end of the connection on drop. This
+/// includes the drop of its runtime, which the `redis` crate does not notice.
 struct DriverTask<F> {
     /// Present until the drop.
     driver: Option<Pin<Box<F>>>,
@@ -343,8 +329,9 @@ impl<F> Drop for DriverTask<F> {
     }
 }
 
-impl Drop for Driver {
+/// Ends the task, because otherwise it would wait for replies that never come.
+impl Drop for Multiplexed {
     fn drop(&mut self) {
-        self.0.abort();
+        self.driver.abort();
     }
 }

@@ -66,7 +66,7 @@ impl SocketConnector {
         };
         Ok(Stream {
             socket,
-            activity: Activity::default(),
+            activity: Arc::default(),
             fault: Fault::default(),
             replies: ReplyScanner::new(self.has_sharded_channels),
         })
@@ -92,21 +92,6 @@ fn set_options(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// A count of the data that a server has sent. Any data proves that the server is alive, so a
-/// client with many queued commands does not treat their delay as a dead connection.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Activity(Arc<AtomicU64>);
-
-impl Activity {
-    pub(crate) fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn record(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 /// The reason why a connection is unusable: this side ended it, or the server rejects our
 /// certificate after TLS seemed to be established. Nothing that arrives afterwards is used.
 pub(crate) type Fault = Arc<OnceCell<StoreError>>;
@@ -115,7 +100,9 @@ pub(crate) type Fault = Arc<OnceCell<StoreError>>;
 #[derive(Debug)]
 pub(crate) struct Stream {
     socket: Box<dyn Socket>,
-    pub(crate) activity: Activity,
+    /// A count of the data that the server has sent. Any data proves that the server is alive, so a
+    /// client with many queued commands does not treat their delay as a dead connection.
+    pub(crate) activity: Arc<AtomicU64>,
     pub(crate) fault: Fault,
     replies: ReplyScanner,
 }
@@ -150,7 +137,7 @@ impl AsyncRead for Stream {
         let before = buffer.filled().len();
         let read = Pin::new(&mut this.socket).poll_read(context, buffer);
         if buffer.filled().len() > before {
-            this.activity.record();
+            this.activity.fetch_add(1, Ordering::Relaxed);
             if let Err(TooLarge) = this.replies.scan(&mut buffer.filled_mut()[before..]) {
                 buffer.set_filled(before);
                 let error = StoreError::new(Outage::Unreachable, reply_scanner::TOO_LARGE_MESSAGE);

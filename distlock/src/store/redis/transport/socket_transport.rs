@@ -76,10 +76,11 @@ impl SocketTransport {
             replication_role::check_primary(&connection).await?;
             Ok(connection)
         };
-        let connection = connected
+        let mut connection = connected
             .await
             .map_err(|error: StoreError| error.at(&name))?;
-        Ok(connection.with_peer(name))
+        connection.peer = Some(name);
+        Ok(connection)
     }
 
     /// Connects and authenticates. A proxy may not support HELLO. Then the connection uses

@@ -1,19 +1,20 @@
 //! The interface between a script call and its sender.
 
-use redis::Cmd;
+use redis::{Cmd, Value};
 use std::borrow::Cow;
 
 use crate::config::options::Durability;
+use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::holder_name;
-use crate::protocol::messages::{Acquire, OwnerNumber};
+use crate::protocol::messages::{Acquire, OwnerNumber, Proof};
 use crate::protocol::store_error::StoreError;
 use crate::store::client_id::ClientId;
 use crate::store::redis::wire::encode::{ArgText, millis};
 use crate::store::redis::wire::names::Names;
-use crate::store::redis::wire::reply::TimedReply;
 use crate::store::redis::wire::scripts::{Form, ScriptId, ScriptRef, Scripts};
-use crate::store::{Settings, StoreEvent};
+use crate::store::{EventSink, Settings};
+use crate::util::clock::BootInstant;
 
 /// One run of a script.
 pub(crate) trait ScriptCall: Sync {
@@ -22,11 +23,6 @@ pub(crate) trait ScriptCall: Sync {
     /// The call extends holds, over the connection for renewals.
     const RENEWS: bool = false;
 
-    /// Returns true if the command must not be applied after its deadline (R2).
-    fn is_acquire(&self) -> bool {
-        false
-    }
-
     /// Returns where the write must be stored before it counts.
     fn durability(&self) -> Durability {
         Durability::NONE
@@ -34,7 +30,7 @@ pub(crate) trait ScriptCall: Sync {
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd;
 
-    fn decode(&self, context: &ScriptContext<'_>, raw: TimedReply) -> Decoded<Self::Reply>;
+    fn decode(&self, context: &ScriptContext<'_>, reply: Value) -> Decoded<Self::Reply>;
 
     /// Returns the reply if one of the keys has a conflicting value, or `None` if that is an error.
     fn conflict_reply(
@@ -51,32 +47,11 @@ pub(crate) trait ScriptCall: Sync {
     }
 }
 
-/// The result of reading a reply.
-pub(crate) type Decoded<T> = Result<Dated<T>, StoreError>;
+/// The server's time (µs), if a reply contains it, and the reply.
+pub(crate) type Decoded<T> = Result<(Option<u64>, T), StoreError>;
 
-/// A reply with its time, if it contains one, and an event that it reports besides.
-#[derive(Debug)]
-pub(crate) struct Dated<T> {
-    /// Server time, µs.
-    pub(crate) at: Option<u64>,
-    pub(crate) reply: T,
-    pub(crate) event: Option<StoreEvent>,
-}
-
-impl<T> Dated<T> {
-    pub(crate) fn at(at: u64, reply: T) -> Decoded<T> {
-        let (at, event) = (Some(at), None);
-        Ok(Dated { at, reply, event })
-    }
-
-    pub(crate) fn undated(reply: T) -> Decoded<T> {
-        let (at, event) = (None, None);
-        Ok(Dated { at, reply, event })
-    }
-}
-
-/// The values that a client writes into its commands and uses to read their replies.
-#[derive(Clone, Copy, Debug)]
+/// What a client needs to write its commands and to read their replies.
+#[derive(Clone, Copy)]
 pub(crate) struct ScriptContext<'a> {
     pub(crate) scripts: &'a Scripts,
     pub(crate) names: &'a Names,
@@ -84,8 +59,13 @@ pub(crate) struct ScriptContext<'a> {
     pub(crate) client: &'a ClientId,
     /// The id of the server's current run, if the server reports one.
     pub(crate) run_id: &'a str,
-    /// The server's time after which an acquire is rejected (µs).
-    pub(crate) apply_by: u64,
+    /// An instant before the command was sent, once its reply is read.
+    pub(crate) sent_at: BootInstant,
+    /// Returns the server's time after which an acquire is rejected (µs). Called for commands that
+    /// must not be applied later (R2).
+    pub(crate) apply_by: &'a (dyn Fn() -> u64 + Sync),
+    /// Receives what a reply reports besides.
+    pub(crate) events: &'a EventSink,
 }
 
 impl<'a> ScriptContext<'a> {
@@ -122,9 +102,15 @@ impl<'a> ScriptContext<'a> {
         cmd.arg(client);
     }
 
+    /// Returns the hold that a reply proves.
+    pub(crate) fn proof(&self, token: FencingToken) -> Proof {
+        let sent_at = self.sent_at;
+        Proof { sent_at, token }
+    }
+
     /// Returns sixteen digits, enough until 2286, because the scripts compare times as strings.
     pub(crate) fn apply_by(&self) -> u64 {
-        (self.apply_by).clamp(1_000_000_000_000_000, 9_999_999_999_999_999)
+        (self.apply_by)().clamp(1_000_000_000_000_000, 9_999_999_999_999_999)
     }
 
     /// Describes a conflicting value, and where to find it.

@@ -16,23 +16,19 @@ use crate::protocol::once::Once;
 use crate::protocol::store_error::{Code, StoreError};
 use crate::store::client_id::parse_number;
 use crate::store::command::{Confirm, DeleteRecord, Inspect, Release, Revoke};
-use crate::store::redis::wire::call::{Dated, Decoded, ScriptCall, ScriptContext};
+use crate::store::redis::wire::call::{Decoded, ScriptCall, ScriptContext};
 use crate::store::redis::wire::counted;
 use crate::store::redis::wire::decode::{
-    decode_fence, decode_record, decode_waiters, ends_at, held, kept_until,
+    decode_fence, decode_record, decode_waiters, ends_at, kept_until,
 };
 use crate::store::redis::wire::encode::{ArgText, millis};
 use crate::store::redis::wire::errors::{self, CONFLICT};
 use crate::store::redis::wire::names::KeyKind;
-use crate::store::redis::wire::reply::{self, ReplyReader, TimedReply};
+use crate::store::redis::wire::reply::{self, ReplyReader};
 use crate::store::redis::wire::scripts::{Form, ScriptId, ScriptRef};
 
 impl ScriptCall for Acquire<'_> {
     type Reply = AcquireReply;
-
-    fn is_acquire(&self) -> bool {
-        true
-    }
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let is_counted = self.kind.is_counted();
@@ -68,46 +64,44 @@ impl ScriptCall for Acquire<'_> {
         cmd
     }
 
-    fn decode(&self, context: &ScriptContext<'_>, raw: TimedReply) -> Decoded<AcquireReply> {
-        if !reply::is_list(&raw.value) {
-            let (proof, at) = held(raw)?;
-            return Dated::at(at, AcquireReply::Held(proof));
+    fn decode(&self, context: &ScriptContext<'_>, reply: Value) -> Decoded<AcquireReply> {
+        if !reply::is_list(&reply) {
+            let (proof, at) = context.decode_held(reply)?;
+            return Ok((Some(at), AcquireReply::Held(proof)));
         }
-        let sent_at = raw.sent_at;
-        let mut reply = ReplyReader::from_list(raw.value)?;
+        let mut reply = ReplyReader::from_list(reply)?;
         let (status, at) = (reply.int()?, reply.int()?);
         if self.kind.is_counted() {
-            return counted::decode_acquire(self, context, sent_at, (status, at), reply);
+            return counted::decode_acquire(self, context, (status, at), reply);
         }
         let conflict = || AcquireReply::KeyConflict(context.describe_conflict_of(self, CONFLICT));
         let occupied = match status {
             2 => AcquireReply::Queued,
             3 => AcquireReply::Busy,
-            4 => return Dated::at(at, AcquireReply::Late),
-            5 => return Dated::at(at, conflict()),
+            4 => return Ok((Some(at), AcquireReply::Late)),
+            5 => return Ok((Some(at), conflict())),
             6 => AcquireReply::Full,
             7 => {
-                return Dated::at(
-                    at,
-                    match decode_record(&reply.text()?, at) {
-                        Some(record) => AcquireReply::AlreadyRan(record),
-                        None => AcquireReply::KeyConflict(context.describe_record_conflict(
-                            self.key,
-                            self.once.map_or("", |once| &once.selector),
-                        )),
-                    },
-                );
+                let reply = match decode_record(&reply.text()?, at) {
+                    Some(record) => AcquireReply::AlreadyRan(record),
+                    None => AcquireReply::KeyConflict(context.describe_record_conflict(
+                        self.key,
+                        self.once.map_or("", |once| &once.selector),
+                    )),
+                };
+                return Ok((Some(at), reply));
             }
             other => return Err(reply::unknown_status(other, "an acquire")),
         };
         let value = reply.text()?;
         let holder = context.decode_holder(&value, kept_until(at, &mut reply)?);
-        match (status, holder) {
+        let reply = match (status, holder) {
             // The script's pattern accepts more than distlock writes.
-            (_, None) if !value.is_empty() => Dated::at(at, conflict()),
-            (2, None) => Dated::at(at, AcquireReply::Unfinished),
-            (_, holder) => Dated::at(at, occupied(Vec::from_iter(holder))),
-        }
+            (_, None) if !value.is_empty() => conflict(),
+            (2, None) => AcquireReply::Unfinished,
+            (_, holder) => occupied(Vec::from_iter(holder)),
+        };
+        Ok((Some(at), reply))
     }
 
     fn conflict_reply(
@@ -124,10 +118,6 @@ impl ScriptCall for Acquire<'_> {
 /// Several locks of one server.
 impl ScriptCall for [Acquire<'_>] {
     type Reply = Option<Proof>;
-
-    fn is_acquire(&self) -> bool {
-        true
-    }
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let mut cmd = context.script(ScriptId::AcquireAll, script_ref);
@@ -149,14 +139,14 @@ impl ScriptCall for [Acquire<'_>] {
         cmd
     }
 
-    fn decode(&self, _: &ScriptContext<'_>, raw: TimedReply) -> Decoded<Option<Proof>> {
-        if !reply::is_list(&raw.value) {
-            let (proof, at) = held(raw)?;
-            return Dated::at(at, Some(proof));
+    fn decode(&self, context: &ScriptContext<'_>, reply: Value) -> Decoded<Option<Proof>> {
+        if !reply::is_list(&reply) {
+            let (proof, at) = context.decode_held(reply)?;
+            return Ok((Some(at), Some(proof)));
         }
-        let mut reply = ReplyReader::from_list(raw.value)?;
+        let mut reply = ReplyReader::from_list(reply)?;
         match (reply.int()?, reply.int()?) {
-            (3 | 4, at) => Dated::at(at, None),
+            (3 | 4, at) => Ok((Some(at), None)),
             (other, _) => Err(reply::unknown_status(other, "an acquire of several locks")),
         }
     }
@@ -192,21 +182,18 @@ impl ScriptCall for Confirm<'_> {
         cmd
     }
 
-    fn decode(&self, _: &ScriptContext<'_>, raw: TimedReply) -> Decoded<Confirmation> {
-        let mut reply = ReplyReader::from_list(raw.value)?;
+    fn decode(&self, context: &ScriptContext<'_>, reply: Value) -> Decoded<Confirmation> {
+        let mut reply = ReplyReader::from_list(reply)?;
         let (status, at) = (reply.int()?, reply.int()?);
         let confirmation = match status {
-            1 => {
-                let (sent_at, token) = (raw.sent_at, reply.token()?);
-                Confirmation::Held(Proof { sent_at, token })
-            }
+            1 => Confirmation::Held(context.proof(reply.token()?)),
             2 => match decode_record(&reply.text()?, at) {
                 Some(record) => Confirmation::AlreadyRan(record),
                 None => return Err(reply::malformed("a success record")),
             },
             _ => Confirmation::NotHeld,
         };
-        Dated::at(at, confirmation)
+        Ok((Some(at), confirmation))
     }
 }
 
@@ -236,8 +223,8 @@ impl ScriptCall for [Renewal] {
         cmd
     }
 
-    fn decode(&self, _: &ScriptContext<'_>, raw: TimedReply) -> Decoded<RenewReply> {
-        let mut reply = ReplyReader::from_list(raw.value)?;
+    fn decode(&self, context: &ScriptContext<'_>, reply: Value) -> Decoded<RenewReply> {
+        let mut reply = ReplyReader::from_list(reply)?;
         let mut failures: Vec<(usize, RenewalFailure)> = Vec::new();
         while let Some(failure) = reply.next() {
             let mut failure = ReplyReader::from_list(failure)?;
@@ -257,8 +244,8 @@ impl ScriptCall for [Renewal] {
             };
             failures.push((index, failure));
         }
-        let sent_at = raw.sent_at;
-        Dated::undated(RenewReply { sent_at, failures })
+        let sent_at = context.sent_at;
+        Ok((None, RenewReply { sent_at, failures }))
     }
 
     fn failures(reply: &RenewReply) -> Vec<&StoreError> {
@@ -271,37 +258,10 @@ impl ScriptCall for [Renewal] {
     }
 }
 
-/// The result of a release.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ReleaseEffect {
-    pub(crate) was_held: bool,
-    /// The store has the record of the success.
-    pub(crate) is_recorded: bool,
-    /// There are more dead waiters than one call removes, or more grants than one call makes.
-    pub(crate) has_more_dead: bool,
-}
-
-impl ReleaseEffect {
-    /// Returns the effect of this release and then another.
-    pub(crate) fn and(self, later: Self) -> Self {
-        ReleaseEffect {
-            was_held: self.was_held || later.was_held,
-            is_recorded: self.is_recorded || later.is_recorded,
-            has_more_dead: later.has_more_dead,
-        }
-    }
-
-    pub(crate) fn reply(self, repeat_after: Option<Duration>) -> ReleaseReply {
-        ReleaseReply {
-            was_held: self.was_held,
-            repeat_after,
-            is_recorded: self.is_recorded,
-        }
-    }
-}
-
 impl ScriptCall for Release<'_> {
-    type Reply = ReleaseEffect;
+    /// With true if there are more dead waiters than one call removes, or more grants than one call
+    /// makes.
+    type Reply = (ReleaseReply, bool);
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let is_counted = self.kind.is_counted();
@@ -320,27 +280,28 @@ impl ScriptCall for Release<'_> {
         cmd
     }
 
-    fn decode(&self, _: &ScriptContext<'_>, raw: TimedReply) -> Decoded<ReleaseEffect> {
-        let text = reply::text(raw.value)?;
+    fn decode(&self, _: &ScriptContext<'_>, reply: Value) -> Decoded<Self::Reply> {
+        let text = reply::text(reply)?;
         let recorded = (self.success).and_then(|_| text.strip_suffix(" recorded"));
-        let (was_held, has_more_dead) = match recorded.unwrap_or(&text) {
+        let (was_held, has_more) = match recorded.unwrap_or(&text) {
             "0" => (false, false),
             "1" => (true, false),
             "2" => (false, true),
             "3" => (true, true),
             other => return Err(reply::unknown_status(other, "a release")),
         };
-        Dated::undated(ReleaseEffect {
+        let released = ReleaseReply {
             was_held,
+            repeat_after: None,
             is_recorded: recorded.is_some(),
-            has_more_dead,
-        })
+        };
+        Ok((None, (released, has_more)))
     }
 
     /// A counted lock is not at keys that are in use as another kind.
-    fn conflict_reply(&self, _: &ScriptContext<'_>, error_text: &str) -> Option<ReleaseEffect> {
+    fn conflict_reply(&self, _: &ScriptContext<'_>, error_text: &str) -> Option<Self::Reply> {
         let is_other_kind = self.kind.is_counted() && error_text.starts_with("WRONGTYPE");
-        is_other_kind.then(ReleaseEffect::default)
+        is_other_kind.then_some((ReleaseReply::default(), false))
     }
 }
 
@@ -372,15 +333,15 @@ impl ScriptCall for [CheckQueue] {
         cmd
     }
 
-    fn decode(&self, context: &ScriptContext<'_>, raw: TimedReply) -> Decoded<Self::Reply> {
-        let mut reply = ReplyReader::from_list(raw.value)?;
+    fn decode(&self, context: &ScriptContext<'_>, reply: Value) -> Decoded<Self::Reply> {
+        let mut reply = ReplyReader::from_list(reply)?;
         let at = reply.int()?;
         let mut each = |check: &CheckQueue| match reply.next() {
             Some(entry) => decode_queue_check(context, check, at, entry),
             None => Err(reply::malformed("a queue check that is too short")),
         };
         let replies: Result<_, StoreError> = self.iter().map(&mut each).collect();
-        Dated::at(at, replies?)
+        Ok((Some(at), replies?))
     }
 
     fn failures(reply: &Vec<CheckQueueReply>) -> Vec<&StoreError> {
@@ -431,8 +392,8 @@ impl ScriptCall for Inspect<'_> {
         cmd
     }
 
-    fn decode(&self, context: &ScriptContext<'_>, raw: TimedReply) -> Decoded<Inspection> {
-        let mut reply = ReplyReader::from_list(raw.value)?;
+    fn decode(&self, context: &ScriptContext<'_>, reply: Value) -> Decoded<Inspection> {
+        let mut reply = ReplyReader::from_list(reply)?;
         let at = reply.int()?;
         let value = reply.text()?;
         let remaining = reply.signed()?;
@@ -451,7 +412,7 @@ impl ScriptCall for Inspect<'_> {
                 key_conflict,
                 ..Inspection::default()
             };
-            return Dated::at(at, inspection);
+            return Ok((Some(at), inspection));
         }
         // The remaining time of a lock that exists and expires.
         let expires_in = u64::try_from(remaining).ok().map(Duration::from_millis);
@@ -472,7 +433,7 @@ impl ScriptCall for Inspect<'_> {
             key_conflict,
             servers: Vec::new(),
         };
-        Dated::at(at, inspection)
+        Ok((Some(at), inspection))
     }
 
     fn conflict_reply(&self, context: &ScriptContext<'_>, error_text: &str) -> Option<Inspection> {
@@ -492,9 +453,9 @@ impl ScriptCall for DeleteRecord<'_> {
         cmd
     }
 
-    fn decode(&self, _: &ScriptContext<'_>, raw: TimedReply) -> Decoded<Self::Reply> {
-        let mut reply = ReplyReader::from_list(raw.value)?;
-        Dated::undated(Ok(reply.int()? == 1))
+    fn decode(&self, _: &ScriptContext<'_>, reply: Value) -> Decoded<Self::Reply> {
+        let mut reply = ReplyReader::from_list(reply)?;
+        Ok((None, Ok(reply.int()? == 1)))
     }
 
     fn conflict_reply(&self, context: &ScriptContext<'_>, _: &str) -> Option<Self::Reply> {
@@ -518,8 +479,8 @@ impl ScriptCall for Revoke<'_> {
         cmd
     }
 
-    fn decode(&self, _: &ScriptContext<'_>, raw: TimedReply) -> Decoded<RevokeReply> {
-        let mut reply = ReplyReader::from_list(raw.value)?;
+    fn decode(&self, _: &ScriptContext<'_>, reply: Value) -> Decoded<RevokeReply> {
+        let mut reply = ReplyReader::from_list(reply)?;
         let (status, token_text) = if self.is_counted {
             let token = reply.text()?;
             (counted::revoke_status(&mut reply)?, token)
@@ -531,12 +492,13 @@ impl ScriptCall for Revoke<'_> {
             let token = token.ok_or_else(|| reply::malformed("an invalid revocation token"))?;
             Ok(FencingToken::new(token))
         };
-        Dated::undated(match status {
+        let revoked = match status {
             0 => RevokeReply::NotHeld,
             1 => RevokeReply::Revoked(new_token()?),
             2 => RevokeReply::Deleted(new_token()?),
             3 => RevokeReply::Connected,
             other => return Err(reply::unknown_status(other, "a revocation")),
-        })
+        };
+        Ok((None, revoked))
     }
 }

@@ -15,14 +15,13 @@ use crate::protocol::store_error::StoreError;
 use crate::store::StoreEvent;
 use crate::store::client_id::parse_number;
 use crate::store::command::{Downgrade, Inspect};
-use crate::store::redis::wire::call::{Dated, Decoded, ScriptCall, ScriptContext};
+use crate::store::redis::wire::call::{Decoded, ScriptCall, ScriptContext};
 use crate::store::redis::wire::decode::{decode_fence, decode_waiters};
 use crate::store::redis::wire::encode::millis;
 use crate::store::redis::wire::errors::CONFLICT;
 use crate::store::redis::wire::names::KeyKind;
-use crate::store::redis::wire::reply::{self, ReplyReader, TimedReply};
+use crate::store::redis::wire::reply::{self, ReplyReader};
 use crate::store::redis::wire::scripts::{Form, ScriptId, ScriptRef};
-use crate::util::clock::BootInstant;
 
 /// The fields of a waiter's entry before its name: deadline, lease, TTL, kind, capacity, weight.
 const ENTRY_FIELDS: usize = 6;
@@ -58,18 +57,16 @@ fn state_kind(state: &str) -> Option<LockKind> {
 pub(super) fn decode_acquire(
     request: &Acquire<'_>,
     context: &ScriptContext<'_>,
-    sent_at: BootInstant,
     (status, at): (u64, u64),
     mut reply: ReplyReader,
 ) -> Decoded<AcquireReply> {
     if status == 4 {
-        return Dated::at(at, AcquireReply::Late);
+        return Ok((Some(at), AcquireReply::Late));
     }
     let kind = state_kind(&reply.text()?);
     let event = StoreEvent::other_permits(request, kind);
     let reply = if status == 1 && event.is_some() {
-        let token = reply.token()?;
-        AcquireReply::Held(Proof { sent_at, token })
+        AcquireReply::Held(context.proof(reply.token()?))
     } else {
         let holders = decode_holders(context, at, &mut reply)?;
         match (status, kind) {
@@ -81,8 +78,10 @@ pub(super) fn decode_acquire(
             _ => return Err(reply::unknown_status(status, "an acquire")),
         }
     };
-    let at = Some(at);
-    Ok(Dated { at, reply, event })
+    if let Some(event) = event {
+        (context.events)(event);
+    }
+    Ok((Some(at), reply))
 }
 
 /// Reads the reply to a queue check of one lock, after its state.
@@ -173,8 +172,8 @@ impl ScriptCall for InspectCounted<'_> {
         cmd
     }
 
-    fn decode(&self, context: &ScriptContext<'_>, raw: TimedReply) -> Decoded<Inspection> {
-        let mut reply = ReplyReader::from_list(raw.value)?;
+    fn decode(&self, context: &ScriptContext<'_>, reply: Value) -> Decoded<Inspection> {
+        let mut reply = ReplyReader::from_list(reply)?;
         let (at, state) = (reply.int()?, reply.text()?);
         let held_kind = state_kind(&state);
         let mut fields = ReplyReader::from_list(reply.next().unwrap_or(Value::Nil))?;
@@ -198,7 +197,7 @@ impl ScriptCall for InspectCounted<'_> {
             key_conflict: is_conflict.then(|| context.describe_conflict(self.0.key, CONFLICT)),
             servers: Vec::new(),
         };
-        Dated::at(at, inspection)
+        Ok((Some(at), inspection))
     }
 
     fn conflict_reply(&self, context: &ScriptContext<'_>, error_text: &str) -> Option<Inspection> {
@@ -206,16 +205,9 @@ impl ScriptCall for InspectCounted<'_> {
     }
 }
 
-/// The result of a downgrade.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct DowngradeEffect {
-    pub(crate) proof: Option<Proof>,
-    /// Further waiters can be served: the command is repeated.
-    pub(crate) has_more: bool,
-}
-
 impl ScriptCall for Downgrade<'_> {
-    type Reply = DowngradeEffect;
+    /// With true if further waiters can be served: the command is repeated.
+    type Reply = (Option<Proof>, bool);
 
     fn durability(&self) -> Durability {
         self.durability
@@ -231,16 +223,15 @@ impl ScriptCall for Downgrade<'_> {
         cmd
     }
 
-    fn decode(&self, _: &ScriptContext<'_>, raw: TimedReply) -> Decoded<DowngradeEffect> {
-        let mut reply = ReplyReader::from_list(raw.value)?;
+    fn decode(&self, context: &ScriptContext<'_>, reply: Value) -> Decoded<Self::Reply> {
+        let mut reply = ReplyReader::from_list(reply)?;
         let (status, at) = (reply.int()?, reply.int()?);
         let (mut proof, mut has_more) = (None, false);
         if status == 1 {
-            let (sent_at, token) = (raw.sent_at, reply.token()?);
-            proof = Some(Proof { sent_at, token });
+            proof = Some(context.proof(reply.token()?));
             has_more = reply.int()? == 1;
         }
-        Dated::at(at, DowngradeEffect { proof, has_more })
+        Ok((Some(at), (proof, has_more)))
     }
 }
 
@@ -255,13 +246,17 @@ pub(super) fn revoke_status(reply: &mut ReplyReader) -> Result<u64, StoreError> 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
     use crate::key::LockKey;
     use crate::protocol::timing::Timing;
-    use crate::store::Settings;
     use crate::store::client_id::ClientId;
     use crate::store::redis::wire::names::Names;
     use crate::store::redis::wire::scripts::Scripts;
+    use crate::store::{EventSink, Settings};
+    use crate::util::clock::BootInstant;
     use crate::util::random::SystemRandom;
 
     const STATE: &str = "3 permits 5 3 0 2000 900";
@@ -274,13 +269,18 @@ mod tests {
     fn replies_name_the_kind_and_the_holders_that_have_not_expired() {
         let (scripts, names) = (Scripts::bundled(), Names::new("n"));
         let client = ClientId::new(&SystemRandom);
+        let has_event = Arc::new(AtomicBool::new(false));
+        let reported = has_event.clone();
+        let events: EventSink = Arc::new(move |_| reported.store(true, Ordering::Relaxed));
         let context = ScriptContext {
             scripts: &scripts,
             names: &names,
             settings: &Settings::named("a name"),
             client: &client,
             run_id: "",
-            apply_by: 0,
+            sent_at: BootInstant(1),
+            apply_by: &|| 0,
+            events: &events,
         };
         let request = Acquire {
             key: &LockKey::new("k").unwrap(),
@@ -309,7 +309,7 @@ mod tests {
                 "h 5000 not a record",
             ];
             let reply = ReplyReader::from_list(Value::Array(fields.map(text).into()))?;
-            decode_acquire(&request, &context, BootInstant(1), (status, 1_000), reply)
+            decode_acquire(&request, &context, (status, 1_000), reply)
         };
         let holders = vec![HolderView {
             local_owner: Some(7),
@@ -337,14 +337,12 @@ mod tests {
             (7, "2 permits 5", None),
             (5, STATE, None),
         ] {
-            let decoded = decode(status, state).ok();
-            let reported = decoded.as_ref().is_some_and(|dated| dated.event.is_some());
+            let reply = decode(status, state).ok().map(|(_, reply)| reply);
             assert_eq!(
-                reported,
+                has_event.swap(false, Ordering::Relaxed),
                 state == STATE && expected.is_some(),
                 "{status} {state}"
             );
-            let reply = decoded.map(|dated| dated.reply);
             assert_eq!(reply, expected, "{status} {state}");
         }
     }

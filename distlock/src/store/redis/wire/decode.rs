@@ -15,7 +15,7 @@ use crate::protocol::timing::Timing;
 use crate::store::client_id::{ClientId, parse_number};
 use crate::store::redis::wire::call::ScriptContext;
 use crate::store::redis::wire::errors;
-use crate::store::redis::wire::reply::{self, ReplyReader, TimedReply};
+use crate::store::redis::wire::reply::{self, ReplyReader};
 use crate::util::clock::BootInstant;
 
 impl ScriptContext<'_> {
@@ -75,6 +75,19 @@ impl ScriptContext<'_> {
             keys.extend(key.and_then(|key| LockKey::new(key).ok()));
         }
         Ok((keys, (cursor != "0").then_some(cursor)))
+    }
+
+    /// Reads `held token`, where the token is also the server's time, or `held token now`.
+    pub(crate) fn decode_held(&self, reply: Value) -> Result<(Proof, u64), StoreError> {
+        let text = reply::text(reply)?;
+        let numbers = text.strip_prefix("held ").map(|numbers| {
+            let (token, now) = numbers.split_once(' ').unwrap_or((numbers, numbers));
+            (parse_number(token), parse_number(now))
+        });
+        match numbers {
+            Some((Some(token @ 1..), Some(now))) => Ok((self.proof(FencingToken::new(token)), now)),
+            _ => Err(reply::malformed("a string that is not a hold")),
+        }
     }
 
     /// Reads the value of a lock that ends at `ends_at`. Returns `None` for an empty or conflicting
@@ -187,23 +200,6 @@ pub(crate) fn decode_record(text: &str, at: u64) -> Option<Record> {
         finished,
         name: fields.next()?.to_owned(),
     })
-}
-
-/// Reads `held token`, where the token is also the server's time, or `held token now`.
-pub(crate) fn held(raw: TimedReply) -> Result<(Proof, u64), StoreError> {
-    let sent_at = raw.sent_at;
-    let text = reply::text(raw.value)?;
-    let numbers = text.strip_prefix("held ").map(|numbers| {
-        let (token, now) = numbers.split_once(' ').unwrap_or((numbers, numbers));
-        (parse_number(token), parse_number(now))
-    });
-    match numbers {
-        Some((Some(token @ 1..), Some(now))) => {
-            let token = FencingToken::new(token);
-            Ok((Proof { sent_at, token }, now))
-        }
-        _ => Err(reply::malformed("a string that is not a hold")),
-    }
 }
 
 /// Reads the fence: the last token, perhaps with a `+`. Returns `None` for a conflicting value.

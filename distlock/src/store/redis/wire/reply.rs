@@ -7,14 +7,6 @@ use redis::Value;
 use crate::error::Outage;
 use crate::fencing::FencingToken;
 use crate::protocol::store_error::StoreError;
-use crate::util::clock::BootInstant;
-
-/// A reply, and an instant before its command was sent.
-#[derive(Debug)]
-pub(crate) struct TimedReply {
-    pub(crate) sent_at: BootInstant,
-    pub(crate) value: Value,
-}
 
 /// A reply that is read from front to back.
 pub(crate) struct ReplyReader(std::vec::IntoIter<Value>);
