@@ -2,12 +2,10 @@
 //! its connections. Faults in the protocol itself are flags in `Rules`. Only a build with
 //! `--cfg sabotage` uses any.
 
-mod fake_wait;
-
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, RedisResult, Value};
+use redis::{Arg, Cmd, RedisResult, Value};
 use tokio::runtime::Handle;
 
 use crate::manager::builder::Parts;
@@ -16,7 +14,6 @@ use crate::store::BoxFuture;
 use crate::store::redis::transport::{Connection, ConnectionEventHandler, Transport};
 use crate::store::redis::wire::scripts::Scripts;
 use crate::util::clock::{BootClock, BootInstant, Clock};
-use fake_wait::FakeWaitTransport;
 
 /// Applies the faults of the saboteur named by `DISTLOCK_SABOTAGE` to a manager's parts.
 pub(crate) fn sabotaged(mut parts: Parts) -> Parts {
@@ -32,10 +29,12 @@ pub(crate) fn sabotaged(mut parts: Parts) -> Parts {
         parts.background_runtime = Handle::try_current().ok();
     }
     if !rules.subscribe_first {
-        parts.transport_factory = |sockets| Arc::new(DelayedSubscribeTransport(Arc::new(sockets)));
+        parts.transport_factory =
+            |sockets| Arc::new(BrokenTransport(Arc::new(sockets), Fault::DelayedSubscribe));
     }
     if !rules.acknowledged {
-        parts.transport_factory = |sockets| Arc::new(FakeWaitTransport::new(Arc::new(sockets)));
+        parts.transport_factory =
+            |sockets| Arc::new(BrokenTransport(Arc::new(sockets), Fault::FakeWait));
     }
     parts
 }
@@ -55,18 +54,26 @@ impl Clock for MonotonicClock {
     }
 }
 
-/// A transport that reports SUBSCRIBE as done, but sends it three seconds later.
-#[derive(Debug)]
-struct DelayedSubscribeTransport(Arc<dyn Transport>);
+/// What a broken connection does with a command.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    /// It reports SUBSCRIBE as done, but sends it three seconds later.
+    DelayedSubscribe,
+    /// It fakes a successful reply to WAIT.
+    FakeWait,
+}
 
-impl Transport for DelayedSubscribeTransport {
+#[derive(Debug)]
+struct BrokenTransport(Arc<dyn Transport>, Fault);
+
+impl Transport for BrokenTransport {
     fn open(
         &self,
         on_event: ConnectionEventHandler,
     ) -> BoxFuture<'_, Result<Arc<dyn Connection>, StoreError>> {
         Box::pin(async move {
             let connection = self.0.open(on_event).await?;
-            Ok(Arc::new(DelayedSubscribeConnection(connection)) as Arc<dyn Connection>)
+            Ok(Arc::new(BrokenConnection(connection, self.1)) as Arc<dyn Connection>)
         })
     }
 
@@ -76,9 +83,9 @@ impl Transport for DelayedSubscribeTransport {
 }
 
 #[derive(Debug)]
-struct DelayedSubscribeConnection(Arc<dyn Connection>);
+struct BrokenConnection(Arc<dyn Connection>, Fault);
 
-impl Connection for DelayedSubscribeConnection {
+impl Connection for BrokenConnection {
     fn send(&self, command: Cmd) -> BoxFuture<'_, RedisResult<Value>> {
         self.0.send(command)
     }
@@ -87,10 +94,23 @@ impl Connection for DelayedSubscribeConnection {
         &'a self,
         commands: &'a [Cmd],
     ) -> BoxFuture<'a, RedisResult<Vec<RedisResult<Value>>>> {
-        self.0.send_all(commands)
+        let waits = |last: &Cmd| matches!(last.args_iter().next(), Some(Arg::Simple(b"WAIT")));
+        match commands.split_last() {
+            Some((last, writes)) if self.1 == Fault::FakeWait && waits(last) => {
+                Box::pin(async move {
+                    let mut replies = self.0.send_all(writes).await?;
+                    replies.push(Ok(Value::Int(i64::MAX)));
+                    Ok(replies)
+                })
+            }
+            _ => self.0.send_all(commands),
+        }
     }
 
     fn subscribe<'a>(&'a self, channel: &'a str) -> BoxFuture<'a, RedisResult<()>> {
+        if self.1 != Fault::DelayedSubscribe {
+            return self.0.subscribe(channel);
+        }
         let (connection, channel) = (self.0.clone(), channel.to_owned());
         Box::pin(async move {
             tokio::spawn(async move {
@@ -101,8 +121,16 @@ impl Connection for DelayedSubscribeConnection {
         })
     }
 
+    fn has_pushes(&self) -> bool {
+        self.0.has_pushes()
+    }
+
     fn activity(&self) -> u64 {
         self.0.activity()
+    }
+
+    fn peer(&self) -> Option<&str> {
+        self.0.peer()
     }
 }
 

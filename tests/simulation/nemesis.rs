@@ -52,8 +52,9 @@ pub(crate) fn plan(
             *random.pick(CHOICES)
         };
         let (at, client) = (world.clone(), random.pick(clients).clone());
-        let everybody = clients.to_vec();
+        let clients = clients.to_vec();
         let lasts = *random.pick(&[5, 30, 120, 400, 900]);
+        let lasts = lasts.min(end - when);
         let role = *random.pick(&[
             Role::Commands,
             Role::Commands,
@@ -62,103 +63,84 @@ pub(crate) fn plan(
         ]);
         let server_knows = random.chance(500);
         world.network.at(now + when, move || {
-            let strike = Strike {
-                world: at,
-                client,
-                everybody,
-                lasts: lasts.min(end - when),
-                role,
-                server_knows,
-            };
-            strike.happens(fault);
+            strike(&at, fault, &clients, client, lasts, role, server_knows);
         });
     }
 }
 
-struct Strike {
-    world: Arc<World>,
+fn strike(
+    world: &Arc<World>,
+    fault: Fault,
+    clients: &[Arc<Client>],
     client: Arc<Client>,
-    everybody: Vec<Arc<Client>>,
     lasts: Millis,
     role: Role,
     server_knows: bool,
-}
-
-impl Strike {
-    fn happens(self, fault: Fault) {
-        let Strike {
-            world,
-            client,
-            lasts,
-            role,
-            ..
-        } = self;
-        let now = world.network.now();
-        let of_client = !matches!(
-            fault,
-            Fault::Amnesia
-                | Fault::Restart
-                | Fault::StepForward
-                | Fault::StepBack
-                | Fault::Refusal
-                | Fault::ScriptFlush
-                | Fault::Suspend
-        );
-        if of_client && (client.host.is_killed() || client.host.stopped_until().is_some()) {
-            return;
-        }
-        let affected = of_client.then_some(client.index);
-        world
-            .oracle
-            .fault(fault, affected, format_args!("{lasts} ms, {role:?}"));
-        let step = i64::try_from(lasts).unwrap();
-        match fault {
-            Fault::Reset => client.site.lose(role, self.server_knows, "reset"),
-            Fault::Silence => client.site.silence(role),
-            Fault::Partition => client.site.partition(now + lasts),
-            Fault::Amnesia => {
-                world.server.forget(&world.keys);
-                world.oracle.forgot();
-            }
-            Fault::Restart => {
-                world.server.forget(&world.keys);
-                world.oracle.forgot();
+) {
+    let now = world.network.now();
+    let of_client = !matches!(
+        fault,
+        Fault::Amnesia
+            | Fault::Restart
+            | Fault::StepForward
+            | Fault::StepBack
+            | Fault::Refusal
+            | Fault::ScriptFlush
+            | Fault::Suspend
+    );
+    if of_client && (client.host.is_killed() || client.host.stopped_until().is_some()) {
+        return;
+    }
+    let affected = of_client.then_some(client.index);
+    world
+        .oracle
+        .fault(fault, affected, format_args!("{lasts} ms, {role:?}"));
+    let step = i64::try_from(lasts).unwrap();
+    match fault {
+        Fault::Reset => client.site.lose(role, server_knows, "reset"),
+        Fault::Silence => client.site.silence(role),
+        Fault::Partition => client.site.partition(now + lasts),
+        Fault::Amnesia | Fault::Restart => {
+            world.server.forget(&world.keys);
+            world.oracle.forgot();
+            if fault == Fault::Restart {
                 world.server.forgets_scripts();
-                for client in &self.everybody {
+                for client in clients {
                     client.site.lose_all("restart");
                 }
             }
-            Fault::StepForward => {
-                world.time.step_server(step);
-                world.oracle.stepped(step);
-            }
-            Fault::StepBack => {
-                world.time.step_server(-step);
-                world.oracle.stepped(-step);
-            }
-            Fault::Refusal => {
-                world.conditions.set_refusing(true);
-                let later = world.clone();
-                world.network.at(now + lasts, move || {
-                    later.conditions.set_refusing(false);
-                });
-            }
-            Fault::ScriptFlush => world.server.forgets_scripts(),
-            Fault::Pause => {
-                client.host.stop(now, now + lasts);
-                world.network.at(now + lasts, move || {
-                    client.host.go_on(now + lasts);
-                });
-            }
-            Fault::Suspend => {
-                world.time.sleep(Duration::from_millis(lasts));
-                world.oracle.slept();
-            }
-            Fault::Crash => {
-                client.site.crash();
-                client.host.kill(now);
-            }
-            _ => unreachable!("single messages have their faults from the network"),
         }
+        Fault::StepForward | Fault::StepBack => {
+            let step = if fault == Fault::StepBack {
+                -step
+            } else {
+                step
+            };
+            world.time.step_server(step);
+            world.oracle.stepped(step);
+        }
+        Fault::Refusal => {
+            world.conditions.set_refusing(true);
+            let later = world.clone();
+            world.network.at(now + lasts, move || {
+                later.conditions.set_refusing(false);
+            });
+        }
+        Fault::ScriptFlush => world.server.forgets_scripts(),
+        Fault::Pause => {
+            client.host.stop(now, now + lasts);
+            world.network.at(now + lasts, move || {
+                client.host.go_on(now + lasts);
+            });
+        }
+        Fault::Suspend => {
+            world.time.sleep(Duration::from_millis(lasts));
+            world.oracle.slept();
+        }
+        Fault::Crash => {
+            client.site.crash();
+            client.host.kill(now);
+        }
+        _ => unreachable!("single messages have their faults from the network"),
     }
 }

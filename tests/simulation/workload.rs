@@ -20,6 +20,9 @@ use crate::protocol::timing::Timing;
 /// The delay after its timeout until a command on a runtime connection is found to be late.
 const LATE_REPLY_DELAY: Duration = Duration::from_millis(26);
 
+/// Longer than any call takes, in milliseconds.
+const NEVER: u64 = 600_000;
+
 /// Runs one task of a client until the fault phase ends.
 pub(crate) async fn work(world: Arc<World>, client: Arc<Client>, random: SeededRandom) {
     let mut user = User {
@@ -127,52 +130,41 @@ impl User {
         }
         let mutex = self.mutex();
         match (self.random.below(14), mutex) {
-            (0..=2, _) => self.acquire(false).await,
-            (3, _) => self.acquire(true).await,
-            (4, _) => self.try_acquire().await,
-            (5..=7, _) => self.run(None).await,
-            (8, _) => self.run(Some(self.random.between(1, 600))).await,
+            (0..=2, _) => self.acquire(false, false).await,
+            (3, _) => self.acquire(false, true).await,
+            (4, _) => self.acquire(true, self.random.chance(500)).await,
+            (5..=7, _) => self.run(NEVER).await,
+            (8, _) => self.run(self.random.between(1, 600)).await,
             (9, _) => self.abandon().await,
             (10, Some(mutex)) => self.several_keys(mutex).await,
             (11 | 12, _) => self.nest().await,
             (13, Some(mutex)) => self.once(mutex).await,
-            _ => self.acquire(true).await,
+            _ => self.acquire(false, true).await,
         }
     }
 
-    async fn acquire(&self, drops: bool) {
-        let order = self.order(self.wait());
-        if let Some(guard) = self.acquired(&order).await {
+    async fn acquire(&self, tries: bool, drops: bool) {
+        let order = self.order(if tries { 0 } else { self.wait() });
+        if let Some(guard) = self.acquired(&order, tries).await {
             self.hold(guard, self.plan(&order), drops).await;
         }
     }
 
-    async fn acquired(&self, order: &Order) -> Option<LockGuard> {
+    async fn acquired(&self, order: &Order, tries: bool) -> Option<LockGuard> {
         let (oracle, index) = (&self.world.oracle, self.client.index);
         let call = oracle.call(index);
         oracle.count("calls");
-        let result = order.lock.acquire().await;
-        let limit = order.wait + order.timing.command_timeout() + LATE_REPLY_DELAY;
+        let late = order.timing.command_timeout() + LATE_REPLY_DELAY;
+        let (result, limit) = if tries {
+            // The acquire is retried at once if the server's time was not known.
+            (order.lock.try_acquire().await, 2 * late)
+        } else {
+            (order.lock.acquire().await.map(Some), order.wait + late)
+        };
         oracle.called(index, &call, limit, result.as_ref().map(drop));
-        let guard = result.ok()?;
+        let guard = result.ok()??;
         oracle.acquired(&self.world.server, index, &guard.held);
         Some(guard)
-    }
-
-    async fn try_acquire(&self) {
-        let order = self.order(0);
-        let (oracle, index) = (&self.world.oracle, self.client.index);
-        let call = oracle.call(index);
-        oracle.count("calls");
-        let result = order.lock.try_acquire().await;
-        // The acquire is retried at once if the server's time was not known.
-        let limit = 2 * (order.timing.command_timeout() + LATE_REPLY_DELAY);
-        oracle.called(index, &call, limit, result.as_ref().map(drop));
-        if let Ok(Some(guard)) = result {
-            oracle.acquired(&self.world.server, index, &guard.held);
-            self.hold(guard, self.plan(&order), self.random.chance(500))
-                .await;
-        }
     }
 
     /// Works under a guard, which does not stop its body.
@@ -252,33 +244,49 @@ impl User {
     }
 
     /// Runs a body with `Lock::run`, which stops it at a loss. The call may be dropped earlier.
-    async fn run(&self, dropped_after: Option<u64>) {
+    async fn run(&self, dropped_after: u64) {
         let order = self.order(self.wait());
         let plan = self.plan(&order);
-        let (oracle, index) = (&self.world.oracle, self.client.index);
-        oracle.count("calls");
         let run = order
             .lock
-            .run(async |held: HeldLock| Ok::<_, Error>(self.body(held.clone(), plan).await));
-        let result = match dropped_after {
-            None => Some(run.await),
-            Some(after) => tokio::time::timeout(Duration::from_millis(after), run)
-                .await
-                .ok(),
-        };
-        match result {
-            Some(Ok((hold, was_valid))) => oracle.succeeded(index, &hold, was_valid),
-            Some(Err(error)) => oracle.line(format_args!("c{index} runs into: {}", brief(&error))),
-            None => oracle.count("calls: dropped"),
+            .run(async |held: HeldLock| Ok(vec![self.body(held.clone(), plan).await]));
+        self.ended(run, dropped_after).await;
+    }
+
+    /// Awaits a run, which is dropped after some milliseconds, and checks its bodies.
+    async fn ended(
+        &self,
+        run: impl Future<Output = Result<Vec<(HeldLock, bool)>, Error>>,
+        dropped_after: u64,
+    ) {
+        let (oracle, index) = (&self.world.oracle, self.client.index);
+        oracle.count("calls");
+        match tokio::time::timeout(Duration::from_millis(dropped_after), run).await {
+            Ok(Ok(bodies)) => {
+                for (hold, was_valid) in bodies {
+                    oracle.succeeded(index, &hold, was_valid);
+                }
+            }
+            Ok(Err(Error::AlreadyRan { .. })) => oracle.count("calls: already ran"),
+            Ok(Err(error)) => oracle.line(format_args!("c{index} runs into: {}", brief(&error))),
+            Err(_) => oracle.count("calls: dropped"),
         }
+    }
+
+    /// Returns after how many milliseconds a call is dropped, which is early for a share of them.
+    fn dropped_after(&self, share: u64) -> u64 {
+        let latest = if self.random.chance(share) {
+            400
+        } else {
+            60_000
+        };
+        self.random.between(1, latest)
     }
 
     /// Runs a body at most once per second. It may fail, or be dropped.
     async fn once(&self, mutex: usize) {
         let order = self.order_of(mutex, self.wait());
         let plan = self.plan(&order);
-        let (oracle, index) = (&self.world.oracle, self.client.index);
-        oracle.count("calls");
         let lock = self.client.manager.lock(order.lock.key());
         let lock = lock.lease(order.timing.lease).wait(order.wait);
         let lock = lock.once_per(Duration::from_secs(1));
@@ -288,17 +296,10 @@ impl User {
             if fails {
                 return Err(Error::config("the body fails"));
             }
-            oracle.succeeds(index, &held);
-            Ok(body)
+            self.world.oracle.succeeds(self.client.index, &held);
+            Ok(vec![body])
         });
-        let dropped_after = if self.random.chance(200) { 400 } else { 60_000 };
-        let after = Duration::from_millis(self.random.between(1, dropped_after));
-        match tokio::time::timeout(after, run).await {
-            Ok(Ok((hold, was_valid))) => oracle.succeeded(index, &hold, was_valid),
-            Ok(Err(Error::AlreadyRan { .. })) => oracle.count("calls: already ran"),
-            Ok(Err(error)) => oracle.line(format_args!("c{index} runs into: {}", brief(&error))),
-            Err(_) => oracle.count("calls: dropped"),
-        }
+        self.ended(run, self.dropped_after(200)).await;
     }
 
     async fn body(&self, hold: HeldLock, plan: Plan) -> (HeldLock, bool) {
@@ -321,8 +322,6 @@ impl User {
     /// Runs a body under two locks. The call may be dropped earlier.
     async fn several_keys(&self, mutex: usize) {
         let order = self.order_of(mutex, self.wait());
-        let (oracle, index) = (&self.world.oracle, self.client.index);
-        oracle.count("calls");
         let second = self.world.keys[self.mutex().unwrap_or(mutex)].as_str();
         let locks = self.client.manager.lock_all([order.lock.key(), second]);
         let locks = locks.lease(order.timing.lease).wait(order.wait);
@@ -331,43 +330,22 @@ impl User {
             // The second key may be the first one.
             held.dedup_by(|a, b| Arc::ptr_eq(&a.entry, &b.entry));
             let bodies = held.into_iter().map(|hold| Box::pin(self.body(hold, plan)));
-            let bodies = futures_util::future::join_all(bodies);
-            Ok::<_, Error>(bodies.await)
+            Ok(futures_util::future::join_all(bodies).await)
         });
-        let dropped_after = if self.random.chance(300) { 400 } else { 60_000 };
-        let after = Duration::from_millis(self.random.between(1, dropped_after));
-        match tokio::time::timeout(after, run).await {
-            Ok(Ok(bodies)) => {
-                for (hold, was_valid) in bodies {
-                    oracle.succeeded(index, &hold, was_valid);
-                }
-            }
-            Ok(Err(error)) => oracle.line(format_args!("c{index} runs into: {}", brief(&error))),
-            Err(_) => oracle.count("calls: dropped"),
-        }
+        self.ended(run, self.dropped_after(300)).await;
     }
 
     /// Makes a call that is dropped while it waits.
     async fn abandon(&self) {
         let order = self.order(self.wait());
-        let (oracle, index) = (&self.world.oracle, self.client.index);
-        oracle.count("calls");
         let after = Duration::from_millis(self.random.between(0, 400));
-        match tokio::time::timeout(after, order.lock.acquire()).await {
-            Ok(Ok(guard)) => {
-                oracle.acquired(&self.world.server, index, &guard.held);
-                self.hold(guard, self.plan(&order), true).await;
-            }
-            Ok(Err(_)) => {}
-            Err(_) => oracle.count("calls: dropped"),
-        }
+        self.abandoned(&order, tokio::time::sleep(after)).await;
     }
 
     /// Makes a call that is dropped while its acquire is in flight on a lost connection.
     async fn abandon_at_reset(&self) {
         let order = self.order(3_000);
         let (oracle, index) = (&self.world.oracle, self.client.index);
-        oracle.count("calls");
         let reset = async {
             self.world.pause(self.random.below(3)).await;
             if !self.world.is_over() {
@@ -382,15 +360,22 @@ impl User {
             }
             self.world.pause(self.random.below(20)).await;
         };
+        self.abandoned(&order, reset).await;
+    }
+
+    /// Makes a call that is dropped when `until` ends.
+    async fn abandoned(&self, order: &Order, until: impl Future<Output = ()>) {
+        let (oracle, index) = (&self.world.oracle, self.client.index);
+        oracle.count("calls");
         tokio::select! {
             biased;
             acquired = order.lock.acquire() => {
                 if let Ok(guard) = acquired {
                     oracle.acquired(&self.world.server, index, &guard.held);
-                    self.hold(guard, self.plan(&order), true).await;
+                    self.hold(guard, self.plan(order), true).await;
                 }
             }
-            () = reset => oracle.count("calls: dropped"),
+            () = until => oracle.count("calls: dropped"),
         }
     }
 
@@ -401,9 +386,9 @@ impl User {
         let kind = order.lock.kind;
         if kind.hold_kind() == HoldKind::Semaphore {
             // A nested call would acquire further permits.
-            return self.acquire(false).await;
+            return self.acquire(false, false).await;
         }
-        let Some(guard) = self.acquired(&order).await else {
+        let Some(guard) = self.acquired(&order, false).await else {
             return;
         };
         let inside = AtomicU32::new(0);

@@ -82,40 +82,30 @@ fn script_that_ignores_sigterm(beats: &Path) -> String {
     format!("exec > /dev/null 2>&1; trap '' TERM; {}", heartbeat(beats))
 }
 
-/// Loses the lock while the command runs. Returns true if the command got SIGTERM.
-async fn was_signalled(how: &str, script: fn(&Path, &Path) -> String) -> bool {
-    let scene = Scene::new();
-    let proxy = scene.server.proxy();
-    let signalled = scene.file("signalled");
-    let script = script(&scene.file("beats"), &signalled);
-    let mut worker = scene.start(&proxy.url(), how, &script);
-    proxy.black_hole(true);
-    scene
-        .no_process_lives_when_another_client_has_the_lock()
-        .await;
-    assert_eq!(worker.wait(SOON).code(), Some(118));
-    signalled.exists()
-}
-
+/// A command gets SIGTERM unless `--on-lost kill` forbids it, and is gone in time in any case.
 #[tokio::test]
-async fn a_command_that_handles_sigterm_gets_it_in_time() {
-    assert!(
-        was_signalled("term", script_that_handles_sigterm).await,
-        "it got no SIGTERM"
-    );
-}
-
-#[tokio::test]
-async fn a_command_that_ignores_sigterm_is_killed_in_time() {
-    assert!(!was_signalled("term", |beats, _| script_that_ignores_sigterm(beats)).await);
-}
-
-#[tokio::test]
-async fn on_lost_kill_sends_no_other_signal() {
-    assert!(
-        !was_signalled("kill", script_that_handles_sigterm).await,
-        "it got SIGTERM"
-    );
+async fn a_command_is_signalled_or_killed_in_time() {
+    for (how, handles, expected) in [
+        ("term", true, true),
+        ("term", false, false),
+        ("kill", true, false),
+    ] {
+        let scene = Scene::new();
+        let proxy = scene.server.proxy();
+        let (beats, signalled) = (scene.file("beats"), scene.file("signalled"));
+        let script = if handles {
+            script_that_handles_sigterm(&beats, &signalled)
+        } else {
+            script_that_ignores_sigterm(&beats)
+        };
+        let mut worker = scene.start(&proxy.url(), how, &script);
+        proxy.black_hole(true);
+        scene
+            .no_process_lives_when_another_client_has_the_lock()
+            .await;
+        assert_eq!(worker.wait(SOON).code(), Some(118));
+        assert_eq!(signalled.exists(), expected, "{how} {handles}");
+    }
 }
 
 #[tokio::test]

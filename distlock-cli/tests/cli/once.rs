@@ -3,6 +3,7 @@
 
 use distlock_tests::{Directions, RedisQuorum, RedisServer, Worker, eventually};
 use serde_json::Value;
+use tempfile::TempDir;
 
 use crate::support::{SOON, code, distlock, json, object, output, page, refused, shell, text};
 
@@ -18,6 +19,14 @@ fn run(server: &RedisServer, options: &str, exit: u8) -> (bool, i32, String) {
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert!(stdout.is_empty() || stdout == "ran\n", "{stdout}");
     (!stdout.is_empty(), code, stderr)
+}
+
+/// Returns a script that runs until the file `go` exists in a directory, and the directory.
+fn until_go() -> (TempDir, String) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let go = dir.path().join("go").display().to_string();
+    let script = format!("echo ran; while [ ! -e '{go}' ]; do sleep 0.02; done");
+    (dir, script)
 }
 
 #[test]
@@ -169,12 +178,7 @@ fn a_command_that_is_stopped_has_not_succeeded() {
 #[test]
 fn a_waiting_machine_skips_the_command_that_has_succeeded_meanwhile() {
     let server = RedisServer::start();
-    let dir = tempfile::tempdir().expect("a directory");
-    let go = dir.path().join("go");
-    let script = format!(
-        "echo ran; while [ ! -e '{}' ]; do sleep 0.02; done",
-        go.display()
-    );
+    let (dir, script) = until_go();
     let line = "run --wait 1m --once-per 1h job";
     let mut first = Worker::spawn(&mut shell(&server.url(), line, &script));
     first.expect_line("ran", SOON);
@@ -183,7 +187,7 @@ fn a_waiting_machine_skips_the_command_that_has_succeeded_meanwhile() {
     eventually(SOON, || {
         client.cmd(&["ZCARD", "distlock:queue:{job}"]).int() == 1
     });
-    std::fs::write(&go, "").expect("a file");
+    std::fs::write(dir.path().join("go"), "").expect("a file");
     assert!(first.wait(SOON).success());
     assert_eq!(second.wait(SOON).code(), Some(0));
 }
@@ -218,18 +222,14 @@ fn a_value_that_distlock_did_not_write_is_shown_and_not_forgotten() {
 #[test]
 fn a_success_that_is_not_recorded_is_reported() {
     let server = RedisServer::start();
-    let dir = tempfile::tempdir().expect("a directory");
-    let (go, messages) = (dir.path().join("go"), dir.path().join("stderr"));
-    let script = format!(
-        "echo ran; while [ ! -e '{}' ]; do sleep 0.02; done",
-        go.display()
-    );
+    let (dir, script) = until_go();
+    let messages = dir.path().join("stderr");
     let mut command = shell(&server.url(), "run --once-per 1h job", &script);
     command.stderr(std::fs::File::create(&messages).expect("a file"));
     let mut worker = Worker::spawn(&mut command);
     worker.expect_line("ran", SOON);
     server.client().cmd(&["SET", KEY, "foreign"]);
-    std::fs::write(&go, "").expect("a file");
+    std::fs::write(dir.path().join("go"), "").expect("a file");
     assert_eq!(worker.wait(SOON).code(), Some(0));
     let message = std::fs::read_to_string(messages).expect("a text");
     assert!(

@@ -10,26 +10,24 @@
 use std::fmt;
 
 use crate::List;
-use crate::explore::{Check, Claim, Protocol, Report, Search, run};
+use crate::explore::{Claim, Protocol, Report, Search, run};
 use crate::rule;
-use crate::scenario::{Removal, Scenario, Setup, faults};
+use crate::scenario::{Removal, Scenario, Setup, faults, rules};
 
 const KEYS: usize = 3;
 const CLIENTS: usize = 3;
 
-/// The rules of several keys.
-#[derive(Clone, Copy, Debug)]
-pub struct Rules {
+rules! {
     /// All calls take their locks in the same order.
-    pub one_order: bool,
+    one_order,
     /// Two keys that name the same lock count once.
-    pub locks_once: bool,
+    locks_once,
     /// The script takes all locks or none.
-    pub all_or_nothing: bool,
+    all_or_nothing,
     /// A call that loses a lock before its body gives back all, and starts over.
-    pub start_over: bool,
+    start_over,
     /// A cancelled call releases all its locks.
-    pub release_all: bool,
+    release_all,
 }
 
 faults! {
@@ -324,25 +322,8 @@ impl Protocol for Config {
 }
 
 fn scenario(calls: &'static [u8], wants: [&'static [u8]; CLIENTS]) -> Config {
-    Scenario {
-        calls,
-        rules: Rules {
-            one_order: true,
-            locks_once: true,
-            all_or_nothing: true,
-            start_over: true,
-            release_all: true,
-        },
-        removed: Vec::new(),
-        faults: Faults::NONE,
-        renewals: false,
-        setup: Wants(wants),
-        check: Check {
-            claims: vec![Claim::Proven, Claim::NothingLeft, Claim::Served],
-            served_within: 0,
-            depth: None,
-        },
-    }
+    let claims = [Claim::Proven, Claim::NothingLeft, Claim::Served];
+    Scenario::new(calls, Rules::ALL, Wants(wants), Faults::NONE, &claims)
 }
 
 /// Three clients with two locks each, in a circle.

@@ -36,6 +36,29 @@ pub struct Scenario<S: Setup> {
 }
 
 impl<S: Setup> Scenario<S> {
+    /// Creates a scenario in which these rules are in force, and holds are not renewed.
+    pub(crate) fn new(
+        calls: &'static [u8],
+        rules: S::Rules,
+        setup: S,
+        faults: S::Faults,
+        claims: &[Claim],
+    ) -> Self {
+        Scenario {
+            calls,
+            rules,
+            removed: Vec::new(),
+            faults,
+            renewals: false,
+            setup,
+            check: Check {
+                claims: claims.to_vec(),
+                served_within: 0,
+                depth: None,
+            },
+        }
+    }
+
     /// Sets the faults that may happen.
     #[must_use]
     pub fn faults(self, faults: S::Faults) -> Self {
@@ -202,3 +225,21 @@ macro_rules! faults {
     };
 }
 pub(crate) use faults;
+
+/// Declares the rules of a model.
+macro_rules! rules {
+    ($($(#[$what:meta])* $rule:ident,)*) => {
+        /// The rules in force.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct Rules {
+            $($(#[$what])* pub $rule: bool,)*
+        }
+
+        impl Rules {
+            /// All rules.
+            pub const ALL: Rules = Rules { $($rule: true,)* };
+        }
+    };
+}
+
+pub(crate) use rules;

@@ -75,11 +75,6 @@ fn weights_are_computed_before_the_body() {
     let locks = LockManager::in_memory();
     block_on(async {
         assert_eq!(weighing(&locks, vec![0; 3]).await.unwrap(), (3, 3));
-        for pages in [0, 9] {
-            let error = weighing(&locks, vec![0; pages]).await.unwrap_err();
-            assert!(matches!(error, Error::InvalidValue { .. }), "{error:?}");
-            assert!(error.to_string().contains("`weight`"), "{error}");
-        }
         let exports = Exports {
             locks: locks.clone(),
             gigabytes: 40,

@@ -88,24 +88,6 @@ async fn a_call_within_the_period_is_skipped_at_once() {
     .await;
 }
 
-#[distributed_lock(key = "once:slow", once_per = "1h", on_busy = "skip")]
-async fn slow() -> Found<u8> {
-    sleep(10 * MINUTE).await;
-    Ok(Some(1))
-}
-
-/// P6: an hourly job of ten minutes runs every hour.
-#[tokio::test(start_paused = true)]
-async fn a_period_begins_with_the_acquisition() {
-    on_a_store(async {
-        for (pause, ran) in [(0, true), (48, false), (1, true), (48, false)] {
-            sleep(pause * MINUTE).await;
-            assert_eq!(slow().await.expect("no failure").is_some(), ran, "{pause}");
-        }
-    })
-    .await;
-}
-
 #[derive(Clone, Copy, Debug)]
 enum Ending {
     Failure,

@@ -80,11 +80,3 @@ fn equal_keys_are_one_lock_and_orders_do_not_matter() {
         generic("a", 'b').await.unwrap();
     }));
 }
-
-#[test]
-fn an_empty_value_in_any_key_is_rejected() {
-    block_on(with_manager(LockManager::in_memory(), async {
-        let error = generic("a", "").await.unwrap_err();
-        assert!(matches!(error, Error::InvalidValue { .. }), "{error:?}");
-    }));
-}

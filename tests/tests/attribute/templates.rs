@@ -6,7 +6,7 @@ use std::num::NonZeroU8;
 
 use distlock::Error;
 
-use crate::seen::{held, on_a_store_of_its_own, returns};
+use crate::seen::{held, returns};
 
 struct Order {
     id: u64,
@@ -183,27 +183,6 @@ async fn signs(item_id: u64) -> Result<u64, Error> {
 async fn text_with_a_parameters_name(outbox: u64) -> Result<u64, Error> {
     held().await;
     Ok(outbox)
-}
-
-#[distlock::distributed_lock(key = "templates:<shop>:<order.customer.name>")]
-async fn perhaps_empty(shop: &str, order: &Order) -> Result<(), Error> {
-    unreachable!("the body ran: {shop} {order}")
-}
-
-#[test]
-fn an_empty_value_is_an_error_that_names_placeholder_and_template() {
-    let mut order = order();
-    order.customer.name = "".into();
-    let failure = on_a_store_of_its_own(perhaps_empty("shop", &order));
-    let failure = failure.expect_err("an empty name");
-    assert!(matches!(failure, Error::InvalidValue { .. }), "{failure:?}");
-    let message = failure.to_string();
-    for part in [
-        "`order.customer.name`",
-        "templates:<shop>:<order.customer.name>",
-    ] {
-        assert!(message.contains(part), "{message} lacks {part}");
-    }
 }
 
 struct Counted(std::cell::Cell<u32>);

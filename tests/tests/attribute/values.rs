@@ -92,6 +92,11 @@ fn a_value_that_does_not_fit_is_named_with_the_limit() {
         (ship(&long(600), long(10), 1), "shop", "at most 512"),
         (ship("a", "c".into(), 0), "weight", "at least 1"),
         (ship("a", "c".into(), 4), "weight", "of permits, 3"),
+        (
+            on_a_store_of_its_own(both(&CutOff(0), "")),
+            "text",
+            "is empty",
+        ),
         (once(""), "once_for", "is empty"),
         (once(&long(129)), "once_for", "shorten it to 128"),
         (once(&"é".repeat(65)), "once_for", "130 bytes"),

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use distlock::Outage;
 
-use crate::fixture::{Fixture, HELD, PATIENCE, assert_outage, ms, until_renewed_twice};
+use crate::fixture::{Fixture, HELD, PATIENCE, ms, until_renewed_twice};
 
 async fn assert_unavailable(fixture: &Fixture, expected: Outage, words: &[&str]) {
     // Lazily, because connecting to a replica fails.
@@ -22,7 +22,7 @@ async fn assert_unavailable(fixture: &Fixture, expected: Outage, words: &[&str])
     for word in words {
         assert!(error.to_string().contains(word), "no {word:?} in {error}");
     }
-    assert_outage(&error, expected);
+    assert_eq!(error.outage(), Some(expected), "{error:?}");
     let tried = manager.lock("k").try_acquire().await.unwrap_err();
     assert!(tried.is_unavailable(), "{tried:?}");
 }

@@ -9,8 +9,7 @@ use std::time::Duration;
 use distlock::__inside::runtime_connections_at_once;
 use distlock::observer::{Event, Observer};
 use distlock::{
-    Error, HeldLock, Lock, LockGuard, LockManager, LockManagerBuilder, LockState, Outage, Quorum,
-    Tls,
+    Error, HeldLock, Lock, LockGuard, LockManager, LockManagerBuilder, LockState, Quorum, Tls,
 };
 use distlock_tests::sentinel::Sentinels;
 use distlock_tests::{
@@ -420,15 +419,6 @@ impl Waiter {
 /// Acquires a lock and releases it.
 pub(crate) async fn take(lock: Lock) {
     lock.acquire().await.unwrap().release().await.unwrap();
-}
-
-#[track_caller]
-pub(crate) fn assert_outage(error: &Error, expected: Outage) {
-    let outage = match error {
-        Error::Unavailable { outage, .. } => Some(*outage),
-        _ => None,
-    };
-    assert_eq!(outage, Some(expected), "{error:?}");
 }
 
 /// Calls `Lock::run` for a lock without contention.

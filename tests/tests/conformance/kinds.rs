@@ -377,26 +377,6 @@ for_redis! {
     }
 }
 
-/// Majorities of servers cannot count, so this is refused before anything is sent.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_quorum_has_only_mutexes() {
-    let store = Fixture::new(crate::fixture::Store::Quorum).await;
-    let manager = store.manager().await;
-    for kind in ALL {
-        let result = kind.acquire(&manager, "k").await;
-        match result {
-            Ok(guard) => {
-                assert_eq!(kind, Kind::Mutex);
-                guard.release().await;
-            }
-            Err(error) => {
-                assert!(matches!(error, Error::Config { .. }), "{kind:?}: {error:?}");
-                assert!(error.to_string().contains("quorum"), "{error}");
-            }
-        }
-    }
-}
-
 /// A hold, and the call that waits for it.
 const HAND_OFFS: [[Option<Kind>; 2]; 6] = [
     [Some(Kind::Mutex); 2],

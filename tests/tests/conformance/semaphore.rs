@@ -152,25 +152,6 @@ for_each_queueing_store! {
         both.release().await.unwrap();
     }
 
-    async fn impossible_numbers_are_rejected(store) {
-        let manager = store.manager().await;
-        for (permits, weight, part) in [
-            (0, 1, "permits is 0"),
-            (1_001, 1, "at most 1000"),
-            (3, 0, "`weight`"),
-            (3, 4, "the number of permits, 3"),
-        ] {
-            let semaphore = manager.semaphore("k", permits).wait(PATIENCE);
-            let error = within(PATIENCE / 2, semaphore.acquire_many(weight)).await.unwrap_err();
-            let is_value = matches!(error, Error::InvalidValue { .. });
-            assert_eq!(is_value, permits == 3, "{error:?}");
-            assert!(error.to_string().contains(part), "{error}");
-            assert!(semaphore.try_acquire_many(weight).await.is_err());
-        }
-        let semaphore = manager.semaphore("k", 1_000);
-        semaphore.acquire_many(1_000).await.unwrap().release().await.unwrap();
-    }
-
     /// The permits of a call tree count together, each hold once.
     async fn nested_permits_add_up(store) {
         let semaphore = store.manager().await.semaphore("k", 3).wait(PATIENCE);

@@ -196,21 +196,6 @@ for_each_store! {
         assert!(matches!(error, Error::MaxHoldExceeded { .. }), "{error:?}");
     }
 
-    async fn bad_keys_are_rejected_before_anything_is_sent(store) {
-        let manager = store.manager().await;
-        let none: [&str; 0] = [];
-        let many = (0..65).map(|i| i.to_string());
-        for lock in [manager.lock_all(none), manager.lock_all(many)] {
-            let error = lock.acquire().await.unwrap_err();
-            assert!(matches!(error, Error::InvalidValue { .. }), "{error:?}");
-        }
-        let error = manager.lock_all(["a", "b{c"]).acquire().await.unwrap_err();
-        assert!(matches!(error, Error::InvalidKey { .. }), "{error:?}");
-        assert!(store.inspect("a").await.holders.is_empty());
-        let guard = manager.lock_all((0..64).map(|i| format!("{{many}}:{i}"))).acquire().await;
-        guard.unwrap().release().await.unwrap();
-    }
-
     /// The command gives all of them the server's time as their token. In a cluster it takes only
     /// keys of one slot.
     async fn free_keys_are_acquired_with_one_command(store) {

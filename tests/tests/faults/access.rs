@@ -97,7 +97,7 @@ async fn exercise(server: &RedisServer) -> Result<(), Error> {
     guard.release().await?;
     within(LONG, waiting).await.unwrap().0?.release().await?;
     proxy.drop_pushes(false);
-    // A dead connection is tested and replaced, and the old one killed. A short lease tests the
+    // A dead connection is tested and replaced. A short lease tests the
     // next connection, too.
     proxy.hold_requests();
     let later = acquire_later(&first, "other", ms(1_000), LONG);

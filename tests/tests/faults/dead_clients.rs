@@ -4,8 +4,8 @@
 use std::any::Any;
 use std::time::{Duration, Instant};
 
-use distlock::{Error, LockManager};
-use distlock_tests::{RedisServer, eventually_async, within};
+use distlock::{Error, LockGuard, LockManager};
+use distlock_tests::{RedisServer, Resp, eventually_async, within};
 use tokio::task::JoinHandle;
 
 use crate::child::{child, second_key};
@@ -13,6 +13,32 @@ use crate::support::{
     HELD, LONG, SLACK, acquire_later, acquired, connect, give_back, grace, grant_lease, hold,
     leftovers, lock_key, ms, queue_key, until_clean, until_listening, until_queued,
 };
+
+/// Long, so that it is noticed if it is used instead of the grant's lease.
+const LEASE: Duration = ms(10_000);
+
+/// Releases a lock that a client that is gone waits for with `gone` calls, and then a live one. The
+/// live client acquires it after one grant to the other.
+async fn costs_a_grant(
+    guard: LockGuard,
+    live: &LockManager,
+    gone: usize,
+    raw: &mut Resp,
+) -> LockGuard {
+    let waiting = acquire_later(live, "k", LEASE, LONG);
+    until_queued(raw, "k", gone as i64 + 1).await;
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    assert!(
+        raw.exists(&lock_key("k")),
+        "the lock went to the head of the queue"
+    );
+    let guard = acquired(waiting).await;
+    let delay = released.elapsed();
+    let bound = grant_lease(LEASE) + grace(grant_lease(LEASE)) + ms(1_000) + SLACK;
+    assert!(delay <= bound, "delayed by {delay:?}, not {bound:?}");
+    guard
+}
 
 /// Freezes a process with 100 waiters that are queued before a live one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -23,27 +49,12 @@ async fn a_frozen_process_with_a_hundred_waiters_costs_a_grant() {
     // PUBLISH counts this subscriber, whichever client a message is for.
     let mut listener = server.client();
     listener.cmd(&["PSUBSCRIBE", "*"]);
-    // Long, so that it is noticed if it is used instead of the grant's lease.
-    let lease = ms(10_000);
     let (holder, live) = (connect(&server.url()).await, connect(&server.url()).await);
-    let guard = hold(&holder, "k", lease).await;
-    let mut frozen = child("queue", &server.url(), "k", lease, FROZEN);
+    let guard = hold(&holder, "k", LEASE).await;
+    let mut frozen = child("queue", &server.url(), "k", LEASE, FROZEN);
     until_queued(&mut raw, "k", FROZEN as i64).await;
-    let waiting = acquire_later(&live, "k", lease, LONG);
-    until_queued(&mut raw, "k", FROZEN as i64 + 1).await;
     frozen.stop_process();
-
-    let released = Instant::now();
-    guard.release().await.unwrap();
-    assert!(
-        raw.exists(&lock_key("k")),
-        "the lock went to the head of the queue"
-    );
-    let guard = acquired(waiting).await;
-    let delay = released.elapsed();
-    let bound = grant_lease(lease) + grace(grant_lease(lease)) + ms(1_000) + SLACK;
-    assert!(delay <= bound, "delayed by {delay:?}, not {bound:?}");
-
+    let guard = costs_a_grant(guard, &live, FROZEN, &mut raw).await;
     frozen.cont_process();
     until_queued(&mut raw, "k", FROZEN as i64).await;
     guard.release().await.unwrap();
@@ -64,10 +75,9 @@ async fn a_half_open_connection_of_a_killed_process_costs_a_grant() {
     const KILLED: usize = 20;
     let server = RedisServer::start();
     let (proxy, mut raw) = (server.proxy(), server.client());
-    let lease = ms(10_000);
     let (holder, live) = (connect(&server.url()).await, connect(&server.url()).await);
-    let guard = hold(&holder, "k", lease).await;
-    let killed = child("queue", &server.url_via(&proxy), "k", lease, KILLED);
+    let guard = hold(&holder, "k", LEASE).await;
+    let killed = child("queue", &server.url_via(&proxy), "k", LEASE, KILLED);
     until_queued(&mut raw, "k", KILLED as i64).await;
     let owners = raw.cmd(&["ZRANGE", &queue_key("k"), "0", "0"]);
     let (client, _) = owners.array()[0].text().unwrap().split_once(':').unwrap();
@@ -82,14 +92,7 @@ async fn a_half_open_connection_of_a_killed_process_costs_a_grant() {
     until_subscribed(2).await;
     killed.kill();
     until_subscribed(1).await;
-    let waiting = acquire_later(&live, "k", lease, LONG);
-    until_queued(&mut raw, "k", KILLED as i64 + 1).await;
-    let released = Instant::now();
-    guard.release().await.unwrap();
-    let guard = acquired(waiting).await;
-    let delay = released.elapsed();
-    let bound = grant_lease(lease) + grace(grant_lease(lease)) + ms(1_000) + SLACK;
-    assert!(delay <= bound, "delayed by {delay:?}, not {bound:?}");
+    let guard = costs_a_grant(guard, &live, KILLED, &mut raw).await;
     guard.release().await.unwrap();
     assert_eq!(leftovers(&mut raw), Vec::<String>::new());
 }
@@ -106,12 +109,11 @@ async fn a_killed_process_leaves_no_queue_that_is_full_of_its_waiters() {
         connect(&server.url()).await,
         small.connect(&server.url()).await.unwrap(),
     );
-    let lease = ms(10_000);
-    let guard = hold(&holder, "k", lease).await;
+    let guard = hold(&holder, "k", LEASE).await;
     // A live waiter is queued before all of them.
-    let patient = acquire_later(&holder, "k", lease, LONG);
+    let patient = acquire_later(&holder, "k", LEASE, LONG);
     until_queued(&mut raw, "k", 1).await;
-    let killed = child("queue", &server.url(), "k", lease, KILLED);
+    let killed = child("queue", &server.url(), "k", LEASE, KILLED);
     until_queued(&mut raw, "k", KILLED as i64 + 1).await;
     let error = live.lock("k").wait(LONG).acquire().await.unwrap_err();
     assert!(error.is_busy(), "all of them live: {error:?}");
@@ -121,7 +123,7 @@ async fn a_killed_process_leaves_no_queue_that_is_full_of_its_waiters() {
     killed.kill();
     // The server has noticed the lost connection.
     until_listening(&mut raw, 2, LONG).await;
-    let waiting = [(); 2].map(|()| acquire_later(&live, "k", lease, LONG));
+    let waiting = [(); 2].map(|()| acquire_later(&live, "k", LEASE, LONG));
     eventually_async(LONG, async || {
         assert!(
             !waiting.iter().any(|waiting| waiting.is_finished()),
@@ -152,6 +154,9 @@ async fn one_queue_check_skips_ten_thousand_dead_waiters() {
         end";
     let server = RedisServer::start();
     let mut raw = server.client();
+    // PUBLISH counts this subscriber, whichever client a message is for.
+    let mut listener = server.client();
+    listener.cmd(&["PSUBSCRIBE", "*"]);
     // The holder does not exist, so only the waiter drives the queue.
     let holder = format!("2 {}:1 1 60000 1 gone", "a".repeat(32));
     raw.cmd(&["SET", &lock_key("k"), &holder, "PX", "60000"]);

@@ -8,8 +8,8 @@ use distlock_tests::{RedisServer, Resp, within};
 
 use crate::contended::Contended;
 use crate::support::{
-    LONG, SLACK, acquire_later, connect, expiry_after_renewal, give_back, hold, loss, ms, proxied,
-    single, until_clean, until_queued,
+    LONG, SLACK, acquire_later, connect, expiry_after_renewal, give_back, hold, loss, ms, single,
+    until_clean, until_queued,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -84,29 +84,6 @@ async fn a_server_that_remembers_keeps_the_holder() {
     manager.lock("k").wait(ms(0)).acquire().await.unwrap_err();
     guard.release().await.unwrap();
     until_clean(&mut raw, LONG).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_restart_no_other_clients_connection_is_killed() {
-    let (server, proxy, manager) = proxied().await;
-    let mut raw = server.client();
-    let clients = raw.cmd(&["CLIENT", "LIST"]);
-    let mut clients = clients.text().unwrap().lines();
-    let subscriber = clients.find(|client| client.contains(" sub=1 ")).unwrap();
-    let id = subscriber.split([' ', '=']).nth(1).unwrap();
-    let old: i64 = id.parse().unwrap();
-    proxy.refuse_connections(true);
-    server.restart();
-    // The restarted server numbers its clients from the start, so another client has that id.
-    let mut bystanders = [(); 30].map(|()| server.client());
-    let id_of = |bystander: &mut Resp| bystander.cmd(&["CLIENT", "ID"]).int();
-    let ids = bystanders.each_mut().map(id_of);
-    assert!(ids.contains(&old), "{old} is not in {ids:?}");
-    proxy.refuse_connections(false);
-    let guard = hold(&manager, "k", LONG).await;
-    let lives = |bystander: &mut Resp| bystander.try_cmd(&["PING"]).is_ok();
-    assert!(bystanders.iter_mut().all(lives), "a bystander was killed");
-    guard.release().await.unwrap();
 }
 
 #[distributed_lock(key = "annotated")]

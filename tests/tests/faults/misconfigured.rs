@@ -270,7 +270,7 @@ async fn a_command_that_locks_need_is_unknown() {
     let is_refused = async |url, says: &[&str]| assert_misconfigured(&[(says[0], url, says)]).await;
     let says = ["does not know CLUSTER,", "`rename-command`"];
     is_refused(in_cluster(&cluster), &says).await;
-    let says = ["do not know SSUBSCRIBE", "`rename-command`"];
+    let says = ["do not know SSUBSCRIBE", "`rename-command`", "7.0"];
     is_refused(in_cluster(&publishes), &says).await;
     let says = ["does not know SELECT", "without a database"];
     is_refused(format!("{}/1", select.url()), &says).await;
@@ -378,6 +378,11 @@ async fn impossible_calls_of_each_kind_send_nothing() {
         values.push((all.acquire().await.map(drop), remedy));
         values.push((all.try_acquire().await.map(drop), remedy));
     }
+    let invalid = manager.lock_all(["bad", "bad{c"]).acquire().await;
+    assert!(
+        matches!(invalid, Err(Error::InvalidKey { .. })),
+        "{invalid:?}"
+    );
     let (semaphore, of_quorum) = (quorum.semaphore("bad", 3), quorum.rw_lock("bad"));
     let remedy = "use `lock`, or a single server or a cluster";
     for result in [
@@ -413,6 +418,10 @@ async fn impossible_calls_of_each_kind_send_nothing() {
     assert_eq!(reached(), 0, "servers");
     // A possible call reaches its server, or at least two of the quorum.
     assert!(lock.try_write().await.unwrap().is_none());
+    let most = manager.semaphore("most", 1_000);
+    assert!(most.try_acquire_many(1_000).await.unwrap().is_some());
+    let most = manager.lock_all((0..64).map(|number| format!("most{number}")));
+    assert!(most.try_acquire().await.unwrap().is_some());
     assert!(quorum.lock("bad").try_acquire().await.unwrap().is_some());
     assert!(reached() >= 3);
 }

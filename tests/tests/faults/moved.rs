@@ -7,8 +7,7 @@ use distlock_tests::{RedisServer, eventually_async, within};
 use crate::contended::Contended;
 use crate::support::{
     HELD, LONG, accepted, acquire_later, acquired, assert_message_contains, calls, connect,
-    connections, expiry_after_renewal, hand_on, hold, kill, ms, ok, outage, taken_once,
-    until_clean,
+    connections, expiry_after_renewal, hand_on, hold, kill, ms, ok, taken_once, until_clean,
 };
 
 /// The name reaches another server while the old one works well. All connections stay with the old
@@ -104,7 +103,7 @@ async fn a_demotion_causes_no_retry_storm() {
     follow(&server, &elsewhere);
     eventually_async(LONG, async || {
         let tried = manager.lock("k").try_acquire().await;
-        tried.is_err_and(|error| outage(&error) == Outage::ReadOnly)
+        tried.is_err_and(|error| error.outage() == Some(Outage::ReadOnly))
     })
     .await;
     raw.cmd(&["CONFIG", "RESETSTAT"]);
@@ -125,7 +124,7 @@ async fn a_demotion_causes_no_retry_storm() {
     let url = server.url();
     let connecting = connecting.connect_timeout(ms(4_000)).connect(&url);
     let error = connecting.await.unwrap_err();
-    assert_eq!(outage(&error), Outage::ReadOnly);
+    assert_eq!(error.outage(), Some(Outage::ReadOnly));
     assert_message_contains(&error, &[&server.port().to_string()]);
     ok(&mut raw, &["REPLICAOF", "NO", "ONE"]);
     let guard = hold(&manager, "k", HELD).await;

@@ -14,7 +14,7 @@ use crate::support::{
 const LATE: Duration = ms(250 + SLACK.as_millis() as u64);
 
 /// Acquires in vain. Returns a retryable outage after all of `wait`, and not much later.
-async fn refused_after(manager: &LockManager, lease: Duration, wait: Duration) -> Error {
+pub(crate) async fn refused_after(manager: &LockManager, lease: Duration, wait: Duration) -> Error {
     let requested_at = Instant::now();
     let lock = manager.lock("k").lease(lease).wait(wait);
     let error = lock.acquire().await.unwrap_err();

@@ -7,7 +7,7 @@ use distlock_tests::{Middleman, RedisServer, equal, eventually_async, within};
 
 use crate::support::{
     Exclusion, HELD, LONG, SLACK, acquire_later, acquired, connect, connections, give_back, hold,
-    lock_key, ms, outage, queue_key, scripts, until_clean, until_queued, until_served,
+    lock_key, ms, queue_key, scripts, until_clean, until_queued, until_served,
 };
 
 /// Upper limit of the time until a grant is found: two queue checks, at most half a second apart,
@@ -152,7 +152,7 @@ async fn no_call_waits_for_replicas_behind_a_proxy() {
     let manager = connect(&proxy.url()).await;
     let refused = manager.lock("k").min_replicas(1).acquire().await;
     let refused = refused.unwrap_err();
-    assert_eq!(outage(&refused), Outage::Unsupported);
+    assert_eq!(refused.outage(), Some(Outage::Unsupported));
     assert!(!refused.is_retryable(), "{refused:?}");
     assert!(server.client().keys("*").is_empty());
 }

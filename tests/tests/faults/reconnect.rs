@@ -1,22 +1,14 @@
 //! Lost connections.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use distlock::Error;
-use distlock_tests::{Directions, RedisServer, eventually_async, within};
+use distlock_tests::{Directions, RedisServer, eventually_async};
 
+use crate::cluster::callers::Crowd;
 use crate::contended::Contended;
 use crate::support::{
-    Exclusion, LONG, SLACK, acquired, connect, connections, hold, kill, lock_key, ms, queue_key,
-    single, until_clean,
+    LONG, SLACK, acquired, connections, hold, kill, lock_key, ms, queue_key, single, until_clean,
 };
-
-const CLIENTS: usize = 3;
-const TASKS: usize = 3;
-/// Minimum number of turns of each task.
-const TURNS: u64 = 5;
 
 /// Clients share one lock while their connections are killed. The kinds are killed one after the
 /// other, so that each is also killed alone.
@@ -24,28 +16,8 @@ const TURNS: u64 = 5;
 async fn killed_connections_of_every_kind() {
     let server = RedisServer::start();
     let mut raw = server.client();
-    let (exclusion, is_over) = (Exclusion::new(), Arc::new(AtomicBool::new(false)));
-    let (mut managers, mut tasks) = (Vec::new(), Vec::new());
-    for _ in 0..CLIENTS {
-        let manager = connect(&server.url()).await;
-        for _ in 0..TASKS {
-            let lock = manager.lock("k").lease(LONG * 2).wait(LONG);
-            let (exclusion, is_over) = (exclusion.clone(), is_over.clone());
-            tasks.push(tokio::spawn(async move {
-                let mut turns = 0;
-                while turns < TURNS || !is_over.load(Ordering::SeqCst) {
-                    let turn = lock.run(async |held| {
-                        let _inside = exclusion.enter(held.fencing_token());
-                        tokio::time::sleep(ms(2)).await;
-                        Ok::<_, Error>(())
-                    });
-                    turn.await.unwrap();
-                    turns += 1;
-                }
-            }));
-        }
-        managers.push(manager);
-    }
+    let keys = ["k".to_owned()];
+    let crowd = Crowd::start(&server.url(), &keys, 4, LONG * 2, Result::unwrap).await;
     let mut killed = 0;
     for _ in 0..12 {
         for kind in ["normal", "pubsub"] {
@@ -54,11 +26,7 @@ async fn killed_connections_of_every_kind() {
         }
     }
     assert!(killed >= 40, "only {killed} connections were killed");
-    is_over.store(true, Ordering::SeqCst);
-    for task in tasks {
-        within(LONG, task).await.unwrap();
-    }
-    for manager in &managers {
+    for manager in crowd.end().await {
         manager.shutdown().await;
     }
     // Well before a lease ends, so nothing had to expire.

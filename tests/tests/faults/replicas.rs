@@ -7,7 +7,7 @@ use distlock_tests::{RedisServer, RedisServerBuilder, Resp, eventually_async, wi
 
 use crate::support::{
     LONG, SLACK, acquire_later, acquired, assert_config, assert_message_contains, assert_stored,
-    calls, connect, connections, expiry_after_renewal, hold, kill, lock_key, loss, ms, ok, outage,
+    calls, connect, connections, expiry_after_renewal, hold, kill, lock_key, loss, ms, ok, take,
     until_clean, until_queued,
 };
 
@@ -82,7 +82,7 @@ async fn connect_for(server: &RedisServer, replicas: u32) -> LockManager {
 
 #[track_caller]
 fn assert_too_few(error: &Error, parts: &[&str]) {
-    assert_eq!(outage(error), Outage::TooFewReplicas, "{error:?}");
+    assert_eq!(error.outage(), Some(Outage::TooFewReplicas), "{error:?}");
     assert!(error.is_retryable(), "{error:?}");
     assert_message_contains(error, parts);
 }
@@ -145,12 +145,9 @@ async fn a_frozen_replica_is_an_outage_and_leaves_nothing() {
     until_clean(&mut this.raw, LONG).await;
     // A call that needs no replica acquires at once.
     let alone = lock.clone().min_replicas(0);
-    alone.run(async |_| Ok::<_, Error>(())).await.unwrap();
+    take(alone).await;
     this.replica.cont_process();
-    lock.wait(LONG)
-        .run(async |_| Ok::<_, Error>(()))
-        .await
-        .unwrap();
+    take(lock.wait(LONG)).await;
 }
 
 /// Acquires fail without the replica, and a downgrade waits for it.
@@ -260,20 +257,13 @@ async fn one_of_two_replicas_may_be_frozen() {
     let this = Replicated::start().await;
     let _other = replica_of(&this.primary).await;
     let both = this.manager.lock("both").lease(LEASE).min_replicas(2);
-    both.clone()
-        .wait(LONG)
-        .run(async |_| Ok::<_, Error>(()))
-        .await
-        .unwrap();
+    take(both.clone().wait(LONG)).await;
     this.replica.stop_process();
     let guard = hold(&this.manager, "one", LEASE).await;
     let two = tokio::spawn(async move { both.wait(LONG / 2).acquire().await });
     for n in 0..40 {
         let lock = this.manager.lock(format!("k{n}")).lease(LEASE);
-        lock.min_replicas(n % 2)
-            .run(async |_| Ok::<_, Error>(()))
-            .await
-            .unwrap();
+        take(lock.min_replicas(n % 2)).await;
     }
     assert!(!two.is_finished());
     let remaining = guard.remaining();
@@ -313,11 +303,7 @@ async fn one_wait_command_is_in_flight_even_if_calls_are_cancelled() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_promoted_replica_has_the_held_locks() {
     let mut this = Replicated::start().await;
-    this.manager
-        .lock("warm")
-        .run(async |_| Ok::<_, Error>(()))
-        .await
-        .unwrap();
+    take(this.manager.lock("warm")).await;
     this.replica.stop_process();
     let acquiring = acquire_later(&this.manager, "k", ms(20_000), LONG);
     this.until_stored("k").await;
@@ -347,7 +333,7 @@ async fn the_connection_for_acks_is_replaced() {
         }
         this.raw.cmd(&["SCRIPT", "FLUSH"]);
         let lock = this.manager.lock(format!("k{n}")).lease(LEASE).wait(LONG);
-        lock.run(async |_| Ok::<_, Error>(())).await.unwrap();
+        take(lock).await;
     }
     this.raw.cmd(&["SCRIPT", "FLUSH"]);
     expiry_after_renewal(&mut this.raw, "held").await;
@@ -381,14 +367,14 @@ async fn fsync_is_acknowledged_or_an_error() {
         let requested_at = Instant::now();
         let error = lock.acquire().await.unwrap_err();
         assert!(requested_at.elapsed() < LONG / 2, "waiting does not help");
-        assert_eq!(outage(&error), Outage::Unsupported);
+        assert_eq!(error.outage(), Some(Outage::Unsupported));
         assert!(!error.is_retryable());
         let port = server.port().to_string();
         assert_message_contains(&error, &[part, "`k`", "fsync", &port]);
         until_clean(&mut server.client(), LONG).await;
         // Without `fsync` the lock can be acquired.
         let lock = manager.lock("k").fsync(false);
-        lock.run(async |_| Ok::<_, Error>(())).await.unwrap();
+        take(lock).await;
     };
     if raw.cmd(&["WAITAOF", "0", "0", "1"]).is_error() {
         unsupported("WAITAOF").await;
@@ -420,7 +406,7 @@ async fn the_memory_store_rejects_min_replicas_and_fsync() {
         assert_config(&error, &["`k`", "min_replicas"]);
     }
     let lock = lock.min_replicas(0).fsync(false);
-    lock.run(async |_| Ok::<_, Error>(())).await.unwrap();
+    take(lock).await;
     let builder = || LockManager::builder().min_replicas(1);
     let made = [
         builder().in_memory(),
@@ -456,10 +442,7 @@ async fn unacknowledged_acquires_are_released() {
     assert!(error.is_unavailable(), "{error:?}");
     until_clean(&mut raw, LONG).await;
     raw.cmd(&["CONFIG", "SET", "maxclients", "1000"]);
-    lock.wait(LONG)
-        .run(async |_| Ok::<_, Error>(()))
-        .await
-        .unwrap();
+    take(lock.wait(LONG)).await;
 }
 
 /// Unblocks the clients that wait on the server. Returns how many there were.
@@ -496,7 +479,7 @@ async fn with_fsync_the_disks_of_replicas_count() {
     let known = primary.client().cmd(&["WAITAOF", "0", "0", "1"]);
     if known.is_error() {
         let error = manager.lock("held").acquire().await.unwrap_err();
-        assert_eq!(outage(&error), Outage::Unsupported);
+        assert_eq!(error.outage(), Some(Outage::Unsupported));
         return assert_message_contains(&error, &["WAITAOF"]);
     }
     let replica = replica_by(server(), &primary).await;

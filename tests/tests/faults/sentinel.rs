@@ -6,7 +6,7 @@ use distlock_tests::{RedisServer, eventually_async, within};
 
 use crate::support::{
     LONG, acquire_later, assert_config, assert_message_contains, assert_stored, connect,
-    expiry_after_renewal, give_back, hand_on, hold, kill, lock_key, ms, ok, outage, taken_once,
+    expiry_after_renewal, give_back, hand_on, hold, kill, lock_key, ms, ok, taken_once,
     until_clean, until_listening, until_queued,
 };
 
@@ -249,7 +249,7 @@ async fn a_replica_that_takes_writes_is_no_primary() {
     let url = format!("redis+sentinel://127.0.0.1:{}/{SERVICE}", watcher.port());
     let builder = LockManager::builder().connect_timeout(ms(4_000));
     let refused = builder.connect(&url).await.unwrap_err();
-    assert_eq!(outage(&refused), Outage::ReadOnly);
+    assert_eq!(refused.outage(), Some(Outage::ReadOnly));
     let address = format!("redis://127.0.0.1:{}: ", replica.port());
     assert_message_contains(&refused, &[&address]);
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use distlock::__inside::runtime_connections_at_once;
 use distlock::{
-    BodyState, Error, FencingToken, HeldLock, Lock, LockGuard, LockManager, LossReason, Outage,
+    BodyState, Error, FencingToken, HeldLock, Lock, LockGuard, LockManager, LossReason,
 };
 use distlock_tests::{Proxy, RedisServer, Reply, Resp, equal, eventually_async, within};
 use tokio::runtime::Handle;
@@ -201,8 +201,12 @@ fn statistic(raw: &mut Resp, command: &str, field: &str) -> u64 {
 }
 
 pub(crate) async fn taken_once(manager: &LockManager, key: &str) {
-    let guard = manager.lock(key).acquire().await.unwrap();
-    guard.release().await.unwrap();
+    take(manager.lock(key)).await;
+}
+
+/// Acquires a lock and releases it.
+pub(crate) async fn take(lock: Lock) {
+    lock.acquire().await.unwrap().release().await.unwrap();
 }
 
 /// Tries to acquire. An attempt that the store does not answer is repeated, because it shows
@@ -264,15 +268,6 @@ pub(crate) async fn hand_on(guard: LockGuard, waiting: Acquiring, raw: &mut Resp
 pub(crate) fn loss(error: &Error) -> (&LossReason, bool) {
     match error {
         Error::Lost { reason, body, .. } => (reason, *body == BodyState::Completed),
-        other => panic!("{other:?}"),
-    }
-}
-
-/// Returns the outage of an error. Panics if the error is not `Unavailable`.
-#[track_caller]
-pub(crate) fn outage(error: &Error) -> Outage {
-    match error {
-        Error::Unavailable { outage, .. } => *outage,
         other => panic!("{other:?}"),
     }
 }

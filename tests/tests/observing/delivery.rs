@@ -2,12 +2,11 @@
 
 use std::sync::{Arc, Condvar, Mutex};
 
-use distlock::Error;
 use distlock::observer::{Event, Observer};
 use distlock_tests::{eventually_async, within};
 
 use crate::capture::captured;
-use crate::support::{FREE_TO_RELEASED, LONG, Notes, Store, ms};
+use crate::support::{FREE_TO_RELEASED, LONG, Notes, Store, ms, take};
 
 /// An observer that blocks until it is opened.
 #[derive(Debug, Default)]
@@ -65,11 +64,7 @@ async fn overflow_is_counted_and_events_of_a_call_are_all_or_none() {
     let manager = store.connect(builder).await;
     let early = manager.lock("early").acquire().await.unwrap();
     for _ in 0..CALLS {
-        manager
-            .lock("k")
-            .run(async |_| Ok::<_, Error>(()))
-            .await
-            .unwrap();
+        take(manager.lock("k")).await;
     }
     // The start of this call was delivered, so the end is delivered too.
     early.release().await.unwrap();
@@ -99,11 +94,7 @@ async fn overflow_is_counted_and_events_of_a_call_are_all_or_none() {
     let least = 4 * (CALLS - delivered) as u64;
     eventually_async(LONG, async || missed() >= least).await;
     // There is room for events again.
-    manager
-        .lock("late")
-        .run(async |_| Ok::<_, Error>(()))
-        .await
-        .unwrap();
+    take(manager.lock("late")).await;
     gate.notes.until("late", &FREE_TO_RELEASED).await;
 }
 
@@ -125,11 +116,7 @@ async fn a_shutdown_waits_until_all_events_are_delivered() {
         let builder = store.builder().add_observer(slow.clone());
         let manager = store.connect(builder).await;
         for _ in 0..5 {
-            manager
-                .lock("k")
-                .run(async |_| Ok::<_, Error>(()))
-                .await
-                .unwrap();
+            take(manager.lock("k")).await;
         }
         let guard = manager.lock("held").acquire().await.unwrap();
         manager.shutdown().await;
@@ -163,11 +150,7 @@ async fn a_panic_of_an_observer_is_logged_once_and_stops_no_other() {
         .add_observer(notes.clone());
     let manager = store.connect(builder).await;
     for key in ["first", "second"] {
-        manager
-            .lock(key)
-            .run(async |_| Ok::<_, Error>(()))
-            .await
-            .unwrap();
+        take(manager.lock(key)).await;
         notes.until(key, &FREE_TO_RELEASED).await;
     }
     let lines = captured().lines();

@@ -11,7 +11,7 @@ use distlock_tests::{eventually_async, within};
 use tracing::Level;
 
 use crate::capture::{Line, captured};
-use crate::support::{LONG, Store, acquires, ms};
+use crate::support::{LONG, Store, acquires, ms, take};
 
 /// Waits until a lock has `count` log lines at a level.
 pub(crate) async fn lines(lock: &str, level: Level, count: usize) -> Vec<Line> {
@@ -45,11 +45,7 @@ async fn a_connection_and_its_replacement_are_logged() {
     assert_eq!(connected.len(), 1, "{connected:?}");
     assert!(connected[0].is("namespace", "observing"), "{connected:?}");
     // Once it has subscribed.
-    manager
-        .lock("k")
-        .run(async |_| Ok::<_, Error>(()))
-        .await
-        .unwrap();
+    take(manager.lock("k")).await;
     let mut raw = store.server().client();
     raw.cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     let words = "reconnected to the lock store";
@@ -296,6 +292,11 @@ async fn a_long_wait_names_the_holders_metadata() {
         assert!(line.contains("`distlock inspect KEY`"), "{line:?}");
         assert_eq!(line.contains("`show_keys`"), !show_keys, "{line:?}");
         assert_eq!(line.is("key", "job"), show_keys, "{line:?}");
+        let queued = lines(&label, Level::DEBUG, 1).await;
+        assert!(
+            queued.iter().any(|line| line.contains("queued")),
+            "{queued:?}"
+        );
     }
 }
 

@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use distlock::Error;
 use distlock_tests::{eventually_async, within};
 use metrics::{
     Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
 };
 
-use crate::support::{LONG, Store, acquires, ms};
+use crate::support::{LONG, Store, acquires, ms, take};
 
 /// The recorded metrics.
 #[derive(Clone, Debug, Default)]
@@ -245,11 +244,7 @@ async fn metrics_of_each_kind() {
 async fn each_metric_is_described() {
     let recorded = recorded();
     let manager = Store::memory("described").manager().await;
-    manager
-        .lock("k")
-        .run(async |_| Ok::<_, Error>(()))
-        .await
-        .unwrap();
+    take(manager.lock("k")).await;
     let described = recorded.described.lock().unwrap().clone();
     for name in recorded.names() {
         let (name, _) = name.split_once('{').unwrap();

@@ -84,6 +84,11 @@ pub(crate) fn acquires(lock: Lock) -> JoinHandle<Result<LockGuard, Error>> {
     tokio::spawn(async move { lock.acquire().await })
 }
 
+/// Acquires a lock, runs a body, and releases it.
+pub(crate) async fn take(lock: Lock) {
+    lock.run(async |_| Ok::<_, Error>(())).await.unwrap();
+}
+
 /// Returns an event in short form, or `None` if it is of another lock.
 fn short(event: &Event, wanted: &str) -> Option<String> {
     let (key, words) = match event {

@@ -1,92 +1,122 @@
-//! Outcomes of semaphores and readers-writer locks.
+//! Outcomes of every kind of lock, and of several keys.
+
+use std::future::pending;
 
 use distlock::testing::{InjectedLoss, TestLocks, assert_locked, assert_not_locked, holder};
 use distlock::{BodyState, Error, HoldKind, LockKind, LossReason, Outage};
+use tokio::time::Instant;
 
-use crate::service::{ms, secs};
+use crate::service::{assert_took, ms, secs};
 
-/// The three ways to hold a lock with other holders or other kinds of calls.
-const KINDS: [HoldKind; 3] = [HoldKind::Semaphore, HoldKind::Read, HoldKind::Write];
+/// A way to hold the key `k`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    /// With a `max_hold` of its own.
+    Mutex,
+    Semaphore,
+    Read,
+    Write,
+    Several,
+}
 
 /// Runs a body that ends only when it is stopped.
-async fn run_forever(locks: &TestLocks, kind: HoldKind) -> Error {
-    let manager = locks.manager();
-    let forever = async || std::future::pending::<Result<(), Error>>().await;
-    let ended = match kind {
-        HoldKind::Semaphore => {
-            let semaphore = manager.semaphore("k", 3).wait(secs(1));
+async fn run_forever(locks: &TestLocks, call: Call) -> Error {
+    let (manager, wait) = (locks.manager(), secs(1));
+    let forever = async || pending::<Result<(), Error>>().await;
+    let (mutex, rw_lock) = (
+        manager.lock("k").wait(wait),
+        manager.rw_lock("k").wait(wait),
+    );
+    let ended = match call {
+        Call::Mutex => {
+            mutex
+                .max_hold(secs(3_600))
+                .run(async |_| forever().await)
+                .await
+        }
+        Call::Semaphore => {
+            let semaphore = manager.semaphore("k", 3).wait(wait);
             semaphore.run(async |_| forever().await).await
         }
-        HoldKind::Read => {
-            let lock = manager.rw_lock("k").wait(secs(1));
-            lock.run_read(async |_| forever().await).await
-        }
-        _ => {
-            let lock = manager.rw_lock("k").wait(secs(1));
-            lock.run_write(async |_| forever().await).await
+        Call::Read => rw_lock.run_read(async |_| forever().await).await,
+        Call::Write => rw_lock.run_write(async |_| forever().await).await,
+        Call::Several => {
+            let several = manager.lock_all(["a", "k"]).wait(wait);
+            several.run(async |_| forever().await).await
         }
     };
-    ended.expect_err("the body is stopped")
+    let error = ended.expect_err("the body is stopped");
+    assert_eq!(error.key(), Some("k"), "{call:?}: {error:?}");
+    error
 }
 
 #[tokio::test(start_paused = true)]
 async fn every_outcome_happens_to_every_kind() {
-    for kind in KINDS {
+    for call in [
+        Call::Mutex,
+        Call::Semaphore,
+        Call::Read,
+        Call::Write,
+        Call::Several,
+    ] {
         let locks = TestLocks::new();
-        locks.on("k").once().busy(holder("worker-2"));
-        let error = run_forever(&locks, kind).await;
-        assert!(error.is_busy(), "{kind}: {error:?}");
-        assert_eq!(error.holders()[0].client, "worker-2", "{kind}");
+        let once = || locks.on("k").once();
+        once().busy(holder("worker-2"));
+        let error = run_forever(&locks, call).await;
+        assert!(error.is_busy(), "{call:?}: {error:?}");
+        assert_eq!(error.holders()[0].client, "worker-2", "{call:?}");
 
-        locks.on("k").once().unavailable(Outage::OutOfMemory);
-        let error = run_forever(&locks, kind).await;
+        once().unavailable(Outage::OutOfMemory);
+        let error = run_forever(&locks, call).await;
         assert_eq!(
             error.outage(),
             Some(Outage::OutOfMemory),
-            "{kind}: {error:?}"
+            "{call:?}: {error:?}"
         );
 
-        locks.on("k").once().key_conflict("a list is stored there");
-        let error = run_forever(&locks, kind).await;
-        assert!(
-            matches!(error, Error::KeyConflict { .. }),
-            "{kind}: {error:?}"
-        );
+        once().key_conflict("a list is stored there");
+        match run_forever(&locks, call).await {
+            Error::KeyConflict { detail, .. } => assert_eq!(detail, "a list is stored there"),
+            other => panic!("{call:?}: {other:?}"),
+        }
 
-        locks.on("k").once().max_hold_exceeded_after(ms(500));
-        let error = run_forever(&locks, kind).await;
-        assert!(
-            matches!(error, Error::MaxHoldExceeded { .. }),
-            "{kind}: {error:?}"
-        );
+        once().max_hold_exceeded_after(ms(500));
+        let started = Instant::now();
+        match run_forever(&locks, call).await {
+            Error::MaxHoldExceeded { max_hold, body, .. } => {
+                assert_eq!((max_hold, body), (ms(500), BodyState::Stopped), "{call:?}");
+            }
+            other => panic!("{call:?}: {other:?}"),
+        }
+        assert_took(started, ms(500));
 
         for loss in [
             InjectedLoss::Gone,
             InjectedLoss::Revoked,
             InjectedLoss::NotRenewed,
         ] {
-            locks.on("k").once().lost_after(ms(500), loss);
-            match run_forever(&locks, kind).await {
+            once().lost_after(ms(500), loss);
+            let started = Instant::now();
+            match run_forever(&locks, call).await {
                 Error::Lost {
                     body,
                     reason,
                     fencing_token,
                     ..
                 } => {
-                    assert_eq!(body, BodyState::Stopped, "{kind} {loss:?}");
+                    assert_eq!(body, BodyState::Stopped, "{call:?} {loss:?}");
                     let is_expected = match loss {
                         InjectedLoss::Gone => reason == LossReason::Gone,
                         InjectedLoss::Revoked => matches!(reason, LossReason::Revoked { .. }),
                         _ => matches!(reason, LossReason::NotRenewed { .. }),
                     };
-                    assert!(is_expected, "{kind} {loss:?}: {reason:?}");
-                    assert_eq!(
-                        fencing_token.is_none(),
-                        kind == HoldKind::Semaphore,
-                        "{kind}"
-                    );
+                    assert!(is_expected, "{call:?} {loss:?}: {reason:?}");
+                    assert_eq!(fencing_token.is_none(), call == Call::Semaphore, "{call:?}");
                 }
-                other => panic!("{kind} {loss:?}: {other:?}"),
+                other => panic!("{call:?} {loss:?}: {other:?}"),
+            }
+            if loss != InjectedLoss::NotRenewed {
+                assert_took(started, ms(500));
             }
         }
     }

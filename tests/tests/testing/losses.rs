@@ -1,10 +1,10 @@
 //! Holds that are lost, or exceed a limit.
 
-use distlock::testing::{InjectedLoss, TestLocks, assert_locked, assert_not_locked, holder};
+use distlock::testing::{InjectedLoss, assert_locked, assert_not_locked};
 use distlock::{BodyState, Error, LossReason};
 use tokio::time::Instant;
 
-use crate::service::{Inventory, LEASE, REDUCE, assert_took, is_about, ms, secs};
+use crate::service::{Inventory, LEASE, is_about, ms, secs};
 
 #[track_caller]
 fn loss(error: Error) -> (BodyState, LossReason) {
@@ -12,61 +12,6 @@ fn loss(error: Error) -> (BodyState, LossReason) {
         Error::Lost { body, reason, .. } => (body, reason),
         other => panic!("{other:?}"),
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lock_that_is_gone_stops_its_body_at_once() {
-    let shop = Inventory::new();
-    for (by_label, how) in [
-        (false, InjectedLoss::Gone),
-        (true, InjectedLoss::Gone),
-        // As by `unlock`, with the name of the revoking client.
-        (false, InjectedLoss::Revoked),
-    ] {
-        let on = if by_label {
-            shop.locks.on_label(REDUCE)
-        } else {
-            shop.locks.on("inventory:7")
-        };
-        on.once().lost_after(ms(1_500), how);
-        let started = Instant::now();
-        let error = shop.reduce(7, secs(3_600)).await.unwrap_err();
-        assert_took(started, ms(1_500));
-        let (body, reason) = loss(error);
-        assert_eq!(body, BodyState::Stopped);
-        let is_revoked = matches!(reason, LossReason::Revoked { .. });
-        assert!(is_revoked == (how == InjectedLoss::Revoked), "{reason:?}");
-        assert!(is_revoked || reason == LossReason::Gone, "{reason:?}");
-    }
-    assert_eq!((shop.begun(), shop.done(), shop.dropped()), (3, 0, 3));
-    shop.reduce(7, secs(60)).await.unwrap();
-}
-
-/// What is set for one key happens to a call for several keys.
-#[tokio::test(start_paused = true)]
-async fn a_call_for_several_keys_is_refused_and_stopped() {
-    let locks = TestLocks::new();
-    let both = locks.manager().lock_all(["a", "b"]).wait(secs(1));
-    let sleep = || {
-        both.run(async |_| {
-            tokio::time::sleep(secs(3_600)).await;
-            Ok::<_, Error>(())
-        })
-    };
-    locks.on("b").once().busy(holder("worker-2"));
-    let error = sleep().await.unwrap_err();
-    assert!(error.is_busy() && error.key() == Some("b"), "{error}");
-
-    locks
-        .on("b")
-        .once()
-        .lost_after(ms(1_500), InjectedLoss::Gone);
-    let started = Instant::now();
-    let error = sleep().await.unwrap_err();
-    assert_took(started, ms(1_500));
-    assert_eq!(error.key(), Some("b"));
-    assert_eq!(loss(error), (BodyState::Stopped, LossReason::Gone));
-    assert!(both.try_acquire().await.unwrap().is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -191,52 +136,6 @@ async fn cleared_outcomes_do_not_occur() {
         let (reduced, ()) = tokio::join!(shop.reduce(7, secs(60)), clear);
         reduced.unwrap();
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_hold_ends_at_its_max_hold() {
-    let shop = Inventory::new();
-    shop.locks
-        .on_label("report:<name>")
-        .once()
-        .max_hold_exceeded_after(secs(3));
-    let started = Instant::now();
-    let error = shop.report("daily", secs(60)).await.unwrap_err();
-    assert_took(started, secs(3));
-    match error {
-        Error::MaxHoldExceeded { max_hold, body, .. } => {
-            assert_eq!((max_hold, body), (secs(3), BodyState::Stopped))
-        }
-        other => panic!("{other:?}"),
-    }
-    assert_eq!(shop.done(), 0);
-    // Calls without their own limit meet it too.
-    shop.locks
-        .on("inventory:7")
-        .once()
-        .max_hold_exceeded_after(secs(3));
-    let error = shop.reduce(7, secs(60)).await.unwrap_err();
-    assert!(matches!(error, Error::MaxHoldExceeded { .. }), "{error:?}");
-    shop.report("daily", secs(60)).await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn foreign_keys_are_reported() {
-    let shop = Inventory::new();
-    shop.locks
-        .on("inventory:7")
-        .once()
-        .key_conflict("a hash is stored there");
-    match shop.reduce(7, ms(1)).await.unwrap_err() {
-        Error::KeyConflict { key, detail, .. } => {
-            assert_eq!(
-                (&key[..], &detail[..]),
-                ("inventory:7", "a hash is stored there")
-            );
-        }
-        other => panic!("{other:?}"),
-    }
-    shop.reduce(7, ms(1)).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
 //! All profiles, and the faults of a full run.
 
 use crate::kind::Kind;
-use crate::profile::{Bodies, Faults, Load, Profile};
+use crate::profile::{Faults, Load, Profile};
 use crate::servers::Topology;
 
 type Kinds = &'static [(Kind, u32)];
@@ -134,34 +134,11 @@ const fn lasting(kinds: Kinds, pause: (u64, u64), length: (u64, u64)) -> Faults 
 
 const NONE: Faults = faults(&[], (1_000, 1_000));
 
-/// The base without any body; each profile sets the kinds that it uses.
-const BODIES: Bodies = Bodies {
-    ms_1: 0,
-    ms_5: 0,
-    ms_20: 0,
-    long: 0,
-    blocking: 0,
-    blocking_long: 0,
-};
-
 /// Bodies that coincide with more faults than usual.
-const LONGER: Bodies = Bodies {
-    ms_1: 300,
-    ms_5: 520,
-    ms_20: 80,
-    long: 80,
-    blocking: 20,
-    ..BODIES
-};
+const LONGER: [u32; 6] = [300, 520, 80, 80, 20, 0];
 
 /// Bodies of which a third outlast a lease.
-const OFTEN_LONG: Bodies = Bodies {
-    ms_1: 1,
-    ms_5: 1,
-    ms_20: 2,
-    long: 2,
-    ..BODIES
-};
+const OFTEN_LONG: [u32; 6] = [1, 1, 2, 2, 0, 0];
 
 const USUAL_LOAD: Load = Load {
     tasks: 12,
@@ -170,14 +147,7 @@ const USUAL_LOAD: Load = Load {
     hot_keys: 4,
     hot_share: 0.25,
     think: (0, 30),
-    bodies: Bodies {
-        ms_1: 600,
-        ms_5: 280,
-        ms_20: 100,
-        long: 8,
-        blocking: 4,
-        ..BODIES
-    },
+    bodies: [600, 280, 100, 8, 4, 0],
     calls: [3, 3, 3, 1, 1],
     counted_calls: [2, 1, 1],
     once_calls: 1,
@@ -227,10 +197,7 @@ pub(crate) const PROFILES: &[Profile] = &[
     Profile {
         name: "calm",
         load: Load {
-            bodies: Bodies {
-                blocking_long: 10,
-                ..LONGER
-            },
+            bodies: [300, 520, 80, 80, 20, 10],
             ..NARROW_LOAD
         },
         ..NARROW
@@ -288,11 +255,7 @@ pub(crate) const PROFILES: &[Profile] = &[
         load: Load {
             hot_keys: 0,
             think: (0, 60),
-            bodies: Bodies {
-                ms_1: 1,
-                ms_5: 1,
-                ..BODIES
-            },
+            bodies: [1, 1, 0, 0, 0, 0],
             calls: [0, 1, 1, 0, 0],
             counted_calls: [0; 3],
             dropped: 0.0,
@@ -307,11 +270,7 @@ pub(crate) const PROFILES: &[Profile] = &[
         keys: 4,
         load: Load {
             hot_keys: 0,
-            bodies: Bodies {
-                ms_1: 1,
-                ms_5: 1,
-                ..BODIES
-            },
+            bodies: [1, 1, 0, 0, 0, 0],
             calls: [0, 1, 0, 0, 3],
             counted_calls: [0; 3],
             once_calls: 0,
@@ -351,12 +310,7 @@ pub(crate) const PROFILES: &[Profile] = &[
         load: Load {
             tasks: 6,
             hot_keys: 0,
-            bodies: Bodies {
-                ms_20: 1,
-                long: 2,
-                blocking: 4,
-                ..BODIES
-            },
+            bodies: [0, 0, 1, 2, 4, 0],
             dropped: 0.0,
             ..NARROW_LOAD
         },

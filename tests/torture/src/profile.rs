@@ -46,7 +46,9 @@ pub(crate) struct Load {
     pub(crate) hot_share: f64,
     /// Milliseconds between two calls of a task.
     pub(crate) think: (u64, u64),
-    pub(crate) bodies: Bodies,
+    /// Weights of bodies of 1, 5 and 20 ms, of those that take 1.3 leases, and of those that take
+    /// half of a lease and 1.5 leases without an await.
+    pub(crate) bodies: [u32; 6],
     /// Weights of attribute, run, guard, try, and several keys.
     pub(crate) calls: [u32; 5],
     /// Weights of read, write, and permits, where the servers have them.
@@ -57,20 +59,6 @@ pub(crate) struct Load {
     pub(crate) dropped: f64,
     /// Waits in ms, by weight, for calls that can choose their wait.
     pub(crate) waits: &'static [(u64, u32)],
-}
-
-/// Weights of the kinds of body.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bodies {
-    pub(crate) ms_1: u32,
-    pub(crate) ms_5: u32,
-    pub(crate) ms_20: u32,
-    /// 1.3 times the lease.
-    pub(crate) long: u32,
-    /// Half of the lease, without an await.
-    pub(crate) blocking: u32,
-    /// 1.5 times the lease, without an await.
-    pub(crate) blocking_long: u32,
 }
 
 impl Profile {

@@ -6,22 +6,7 @@ use super::reentry::Trees;
 use super::steps::CountedLock;
 use super::timed::Timed;
 use crate::explore::{Report, Search, run};
-use crate::scenario::{Scenario, Setup, faults};
-
-macro_rules! rules {
-    ($($(#[$what:meta])* $rule:ident,)*) => {
-        /// The rules in force.
-        #[derive(Clone, Copy, Debug)]
-        pub struct Rules {
-            $($(#[$what])* pub $rule: bool,)*
-        }
-
-        impl Rules {
-            /// All rules.
-            pub const ALL: Rules = Rules { $($rule: true,)* };
-        }
-    };
-}
+use crate::scenario::{Scenario, Setup, faults, rules};
 
 rules! {
     /// A record that has expired is no hold, and a recount deletes it.

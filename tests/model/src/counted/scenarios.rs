@@ -1,7 +1,7 @@
 //! The scenarios that are explored.
 
 use super::config::{Config, Faults, Part, READ, Request, Rules, WRITE};
-use crate::explore::{Check, Claim, Claim::*};
+use crate::explore::{Claim, Claim::*};
 use crate::rule;
 use crate::scenario::{Removal, Scenario};
 
@@ -81,19 +81,7 @@ fn trees() -> Config {
 }
 
 fn scenario(calls: &'static [u8], setup: Part, faults: Faults, claims: &[Claim]) -> Config {
-    Scenario {
-        calls,
-        rules: Rules::ALL,
-        removed: Vec::new(),
-        faults,
-        renewals: false,
-        setup,
-        check: Check {
-            claims: claims.to_vec(),
-            served_within: 0,
-            depth: None,
-        },
-    }
+    Scenario::new(calls, Rules::ALL, setup, faults, claims)
 }
 
 /// Declares the rules, each with a scenario that needs it and a claim that fails without it.

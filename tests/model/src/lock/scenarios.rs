@@ -1,7 +1,7 @@
 //! The scenarios that are explored.
 
 use super::config::{Config, Durations, Faults, LONG, Rules, SHORT};
-use crate::explore::{Check, Claim};
+use crate::explore::Claim;
 use crate::rule;
 use crate::scenario::{Removal, Scenario};
 
@@ -19,26 +19,15 @@ fn scenario(calls: &'static [u8], durations: Durations, faults: Faults) -> Confi
         // The lease of a crashed client's lock, and the grant of its place in the queue.
         _ => durations.lease + durations.grant,
     };
-    Scenario {
-        calls,
-        rules: Rules::ALL,
-        removed: Vec::new(),
-        faults,
-        renewals: false,
-        setup: durations,
-        check: Check {
-            claims: vec![
-                Claim::Exclusive,
-                Claim::Proven,
-                Claim::TokensRise,
-                Claim::InOrder,
-                Claim::NothingLeft,
-                Claim::Served,
-            ],
-            served_within,
-            depth: None,
-        },
-    }
+    let claims = [
+        Claim::Exclusive,
+        Claim::Proven,
+        Claim::TokensRise,
+        Claim::InOrder,
+        Claim::NothingLeft,
+        Claim::Served,
+    ];
+    Scenario::new(calls, Rules::ALL, durations, faults, &claims).served_within(served_within)
 }
 
 /// Two clients with one call each.

@@ -4,28 +4,13 @@ use std::fmt;
 
 use super::protocol::Nodes;
 use crate::explore::{Report, Search, run};
-use crate::scenario::{Scenario, Setup, faults};
+use crate::scenario::{Scenario, Setup, faults, rules};
 
 /// The ticks of a hold.
 pub(crate) const LEASE: u8 = 2;
 
 /// The ticks in which a node that lost its data grants nothing.
 pub(crate) const QUARANTINE: u8 = LEASE;
-
-macro_rules! rules {
-    ($($(#[$what:meta])* $rule:ident,)*) => {
-        /// The rules that the quorum depends on.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub struct Rules {
-            $($(#[$what])* pub $rule: bool,)*
-        }
-
-        impl Rules {
-            /// All rules.
-            pub const ALL: Rules = Rules { $($rule: true,)* };
-        }
-    };
-}
 
 rules! {
     /// A hold needs a majority of nodes.

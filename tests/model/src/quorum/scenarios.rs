@@ -1,33 +1,22 @@
 //! The scenarios that are explored.
 
 use super::config::{Config, Faults, Rules, Servers};
-use crate::explore::{Check, Claim};
+use crate::explore::Claim;
 use crate::rule;
 use crate::scenario::{Removal, Rule, Scenario};
 
 const NONE: Faults = Faults::NONE;
 
 fn scenario(calls: &'static [u8], nodes: usize, faults: Faults) -> Config {
-    Scenario {
-        calls,
-        rules: Rules::ALL,
-        removed: Vec::new(),
-        faults,
-        renewals: false,
-        setup: Servers { nodes },
-        check: Check {
-            claims: vec![
-                Claim::Exclusive,
-                Claim::Proven,
-                Claim::TokensRise,
-                Claim::NothingLeft,
-                Claim::Served,
-            ],
-            // A late command delays the last release by a tick.
-            served_within: 1,
-            depth: None,
-        },
-    }
+    let claims = [
+        Claim::Exclusive,
+        Claim::Proven,
+        Claim::TokensRise,
+        Claim::NothingLeft,
+        Claim::Served,
+    ];
+    // A late command delays the last release by a tick.
+    Scenario::new(calls, Rules::ALL, Servers { nodes }, faults, &claims).served_within(1)
 }
 
 /// Explorations of the whole protocol that a test can afford.

@@ -5,7 +5,7 @@ use distlock_tests::{RedisCluster, RedisServer, within};
 
 use crate::access::{NEEDED, PLACES, USEFUL, USER, denied, inspected, renewed, set_user, user};
 use crate::cluster::until_renewed;
-use crate::support::{HELD, LONG, acquire_later, connect_patiently, ok, outage, until_queued};
+use crate::support::{HELD, LONG, acquire_later, connect_patiently, ok, until_queued};
 
 /// Permissions that are needed in a cluster, and not for a single server.
 const MORE: &[&str] = &[
@@ -113,7 +113,7 @@ async fn a_waiter_that_may_no_longer_subscribe_is_denied() {
         ok(&mut node.client(), &["ACL", "SETUSER", USER, "-ssubscribe"]);
     }
     let error = second.wait(LONG).acquire().await.unwrap_err();
-    assert_eq!(outage(&error), Outage::Denied, "{error:?}");
+    assert_eq!(error.outage(), Some(Outage::Denied), "{error:?}");
 }
 
 /// The documented line, which lists only these differences.

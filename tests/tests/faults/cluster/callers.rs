@@ -119,13 +119,17 @@ impl Crowd {
         crowd
     }
 
-    /// Returns the lowest number of turns of a call. Panics if a call has failed.
-    pub(crate) fn turns(&self) -> u64 {
-        let turns = self.calls.iter().map(|(turns, call)| {
+    /// Returns the number of turns of each call. Panics if a call has failed.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = u64> {
+        self.calls.iter().map(|(turns, call)| {
             assert!(!call.is_finished(), "a call has failed");
             turns.load(Ordering::Relaxed)
-        });
-        turns.min().unwrap_or_default()
+        })
+    }
+
+    /// Returns the lowest number of turns of a call.
+    pub(crate) fn turns(&self) -> u64 {
+        self.counts().min().unwrap_or_default()
     }
 
     /// Ends after every call has had some more turns. The managers release the rest in the

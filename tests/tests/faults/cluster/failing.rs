@@ -7,7 +7,9 @@ use futures::future::join_all;
 
 use crate::cluster::callers::{Queue, served};
 use crate::cluster::{queued, until_all_clean, until_renewed};
-use crate::support::{HELD, LONG, acquire_later, connect, give_back, lock_key, ms, until_queued};
+use crate::support::{
+    HELD, LONG, acquire_later, connect, give_back, lock_key, ms, take, until_queued,
+};
 
 /// Waits until a replica has the key of a lock.
 async fn until_copied(replica: &RedisServer, lock: &str) {
@@ -106,6 +108,5 @@ async fn a_dead_primary_leaves_the_locks_of_others_alone() {
     }
     // The node returns with all it knew of the cluster, and without the locks.
     dead.restart();
-    let lock = manager.lock(&keys[2]).wait(LONG);
-    lock.run(async |_| Ok::<_, Error>(())).await.unwrap();
+    take(manager.lock(&keys[2]).wait(LONG)).await;
 }

@@ -7,7 +7,6 @@ use distlock_tests::{RedisCluster, Resp, eventually_async, within};
 
 use crate::cluster::callers::{Crowd, Queue, served_in_order};
 use crate::cluster::{channels, queued, until_all_clean, until_renewed};
-use crate::rows::outage_of;
 use crate::support::{
     HELD, LONG, acquire_later, connect, give_back, lock_key, ms, rejected, taken_once, until_queued,
 };
@@ -86,7 +85,7 @@ async fn a_lock_in_a_migrating_slot_stays_held() {
     assert!(guard.is_held());
     let other = connect(&cluster.url()).await;
     let error = other.lock(key).try_acquire().await.unwrap_err();
-    assert_eq!(outage_of(&error), Some(Outage::NotReady), "{error:?}");
+    assert_eq!(error.outage(), Some(Outage::NotReady), "{error:?}");
     assert!(error.is_retryable(), "{error:?}");
     let name = from.port().to_string();
     assert!(error.to_string().contains(&name), "{error}");

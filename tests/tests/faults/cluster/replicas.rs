@@ -1,11 +1,10 @@
 //! Locks that count once a replica of their shard has them.
 
-use distlock::{Error, LockManager, Outage};
+use distlock::{LockManager, Outage};
 use distlock_tests::{RedisCluster, eventually_async, within};
 
 use super::{queued, until_all_clean, until_renewed};
-use crate::rows::outage_of;
-use crate::support::{HELD, LONG, acquire_later, lock_key, ms};
+use crate::support::{HELD, LONG, acquire_later, lock_key, ms, take};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_replica_stops_the_locks_of_its_shard_alone() {
@@ -46,15 +45,8 @@ async fn a_frozen_replica_stops_the_locks_of_its_shard_alone() {
     let lock = first.lock(&keys[0]).wait(ms(1_000));
     let refused = lock.acquire().await.unwrap_err();
     let few = Outage::TooFewReplicas;
-    assert_eq!(outage_of(&refused), Some(few), "{refused:?}");
-    let taken = async |key| {
-        first
-            .lock(key)
-            .wait(LONG)
-            .run(async |_| Ok::<_, Error>(()))
-            .await
-            .unwrap()
-    };
+    assert_eq!(refused.outage(), Some(few), "{refused:?}");
+    let taken = async |key| take(first.lock(key).wait(LONG)).await;
     taken(&keys[1]).await;
     taken(&keys[2]).await;
     cluster.replicas[0].cont_process();

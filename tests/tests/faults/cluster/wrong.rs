@@ -5,18 +5,13 @@ use std::net::TcpListener;
 use distlock::{Error, LockManager, Outage};
 use distlock_tests::{RedisCluster, RedisServer};
 
-use crate::rows::outage_of;
-use crate::support::{LONG, connect_patiently, ms, taken_once};
+use crate::support::{
+    LONG, assert_config, assert_message_contains, connect_patiently, ms, taken_once,
+};
 
 async fn refused(url: String) -> Error {
     let builder = LockManager::builder().connect_timeout(ms(5_000));
     builder.connect(&url).await.unwrap_err()
-}
-
-fn assert_message_contains(case: &str, error: &Error, words: &[&str]) {
-    for word in words {
-        assert!(error.to_string().contains(word), "{case}: {error}");
-    }
 }
 
 /// `connect` fails, and the error names the remedy.
@@ -25,34 +20,17 @@ async fn an_unusable_cluster_is_reported() {
     let fresh = RedisServer::builder().args(["--cluster-enabled", "yes", "--cluster-port", "0"]);
     let fresh = fresh.start();
     let error = refused(fresh.url().replace("redis://", "redis+cluster://")).await;
-    assert_eq!(outage_of(&error), Some(Outage::NotReady), "{error:?}");
-    assert_message_contains(
-        "a cluster that was not created",
-        &error,
-        &["create the cluster"],
-    );
+    assert_eq!(error.outage(), Some(Outage::NotReady), "{error:?}");
+    assert_message_contains(&error, &["create the cluster"]);
 
-    let old = RedisServer::builder().args(["--rename-command", "SSUBSCRIBE", ""]);
-    let old = RedisCluster::of(&old, 1, false);
     let guarded = RedisServer::builder().requirepass("right");
     let guarded = RedisCluster::of(&guarded.arg("--masterauth", "right"), 2, false);
     let wrong = guarded.url_of("redis+cluster://:hunter2@");
     // It never replies, so its error comes later and says less.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = format!("{wrong},{}", listener.local_addr().unwrap());
-    for (case, url, words) in [
-        ("old servers", old.url(), &["SSUBSCRIBE", "7.0"][..]),
-        ("a wrong password", wrong, &["password"]),
-        (
-            "a wrong password, and a silent server",
-            silent,
-            &["password"],
-        ),
-    ] {
-        let error = refused(url).await;
-        assert!(matches!(error, Error::Config { .. }), "{case}: {error:?}");
-        assert_message_contains(case, &error, words);
-        assert!(!format!("{error} {error:?}").contains("hunter2"), "{case}");
+    for url in [wrong, silent] {
+        assert_config(&refused(url).await, &["password"]);
     }
     // One node that replies is enough to find the others.
     let dead = RedisServer::start();
@@ -66,7 +44,7 @@ async fn an_unusable_cluster_is_reported() {
     }
     let error = refused(format!("redis+cluster://127.0.0.1:{dead}")).await;
     assert!(error.is_retryable(), "{error:?}");
-    assert_message_contains("no node that answers", &error, &[&dead.to_string()]);
+    assert_message_contains(&error, &[&dead.to_string()]);
 }
 
 /// Without the permission to INFO, a redirect reveals the cluster.
@@ -78,7 +56,7 @@ async fn a_node_of_a_cluster_is_no_single_server() {
     let words: Vec<_> = words.split(' ').collect();
     let mut failed_calls = Vec::new();
     for node in &cluster.primaries {
-        assert_message_contains("at connect", &refused(node.url()).await, SAYS);
+        assert_message_contains(&refused(node.url()).await, SAYS);
         assert!(!node.client().cmd(&words).is_error());
         let url = format!("redis://app:any@127.0.0.1:{}", node.port());
         let manager = LockManager::connect_lazy(&url).unwrap();
@@ -86,7 +64,7 @@ async fn a_node_of_a_cluster_is_no_single_server() {
         for key in cluster.key_on_each("k") {
             let lock = manager.lock(key).wait(LONG);
             if let Err(error) = lock.run(async |_| Ok::<_, Error>(())).await {
-                assert_message_contains("at a call", &error, SAYS);
+                assert_message_contains(&error, SAYS);
                 failed += 1;
             }
         }

@@ -86,18 +86,6 @@ impl Bench {
         bench
     }
 
-    /// Queues `count` owners of a client without a connection, and behind them one of a live
-    /// client.
-    #[track_caller]
-    fn behind_the_dead(count: usize) -> Self {
-        let mut bench = Bench::queued(&["ee"], &[]);
-        for number in 0..count {
-            assert_eq!(bench.acquire(&format!("dd:{number}")), QUEUED);
-        }
-        assert_eq!(bench.acquire("ee:1"), QUEUED);
-        bench
-    }
-
     fn run(&mut self, source: &str, keys: &[&str], args: &[&str]) -> Reply {
         let include =
             |source: String, (line, fragment): &(&str, &str)| source.replace(line, fragment);
@@ -193,14 +181,6 @@ impl Bench {
         owners
             .map(|owner| owner.text().unwrap().to_owned())
             .collect()
-    }
-
-    /// Panics unless these owners have the lock and wait for it.
-    #[track_caller]
-    fn assert_served(&mut self, holder: &str, queue: &[&str]) {
-        let served = (self.holder(), self.queue());
-        let queue = queue.iter().map(|owner| (*owner).to_owned()).collect();
-        assert_eq!(served, (Some(holder.to_owned()), queue));
     }
 
     /// Returns the next message to a client, if one comes.

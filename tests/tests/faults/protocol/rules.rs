@@ -2,7 +2,7 @@
 
 use super::{
     ALL, BUSY, Bench, CHANNELS, CHECK_QUEUE, ENTRY, FENCE, FENCE_TTL, HELD, LEASE, LOCK, QUEUE,
-    QUEUED, TTL, WHENEVER, verdict,
+    QUEUED, WHENEVER, verdict,
 };
 
 impl Bench {
@@ -156,29 +156,6 @@ fn queue_checks_grant_and_purge_without_memory() {
         assert!(checks < 10, "a purge does not go on");
     }
     assert_eq!(bench.holder().as_deref(), Some("ee:1"));
-}
-
-/// A denied PUBLISH or count does not prevent a grant, because a queue check finds it.
-#[test]
-fn permissions_to_publish_and_to_count_are_not_needed() {
-    let mut bench = Bench::queued(&[], &["b:1"]);
-    let user = "ACL SETUSER narrow on >secret ~* &* +@all -publish -pubsub";
-    bench.raw.cmd(&user.split(' ').collect::<Vec<_>>());
-    let mut narrow = bench.server.client();
-    narrow.cmd(&["AUTH", "narrow", "secret"]);
-    bench.raw = narrow;
-    assert!(bench.release("a:1"));
-    assert_eq!(bench.holder().as_deref(), Some("b:1"));
-    assert!(bench.raw.pttl(LOCK) <= TTL.parse().unwrap());
-}
-
-#[test]
-fn a_disconnected_client_is_skipped_even_with_a_pattern_subscriber() {
-    let mut bench = Bench::behind_the_dead(2);
-    let mut listener = bench.server.client();
-    listener.cmd(&["PSUBSCRIBE", "*"]);
-    bench.release("a:1");
-    bench.assert_served("ee:1", &["ee:1"]);
 }
 
 /// A fence may have expired or been removed. A script that finds none checks the queue.

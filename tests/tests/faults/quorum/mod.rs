@@ -13,11 +13,11 @@ mod turns;
 use std::ops::Range;
 use std::time::Duration;
 
-use distlock::{Error, LockGuard, LockManager, LockManagerBuilder, Quorum};
+use distlock::{LockGuard, LockManager, LockManagerBuilder, Quorum};
 use distlock_tests::{RedisQuorum, equal, eventually_async};
 
 use crate::support::{
-    HELD, LONG, acquire_later, connect_patiently, give_back, leftovers, lock_key,
+    HELD, LONG, acquire_later, connect_patiently, give_back, leftovers, lock_key, take,
     until_renewed_twice,
 };
 
@@ -79,8 +79,7 @@ fn taken_at(quorum: &RedisQuorum, place: usize, key: &str) {
 
 /// Acquires the lock within a long wait, and releases it.
 async fn serves(manager: &LockManager) {
-    let lock = manager.lock("k").wait(LONG);
-    lock.run(async |_| Ok::<_, Error>(())).await.unwrap();
+    take(manager.lock("k").wait(LONG)).await;
 }
 
 /// Checks that the lock is held, renewed and given to a waiter.

@@ -7,7 +7,6 @@ use distlock_tests::{RedisQuorum, RedisServer, Resp, eventually_async, within};
 
 use crate::quorum::stage::{Fault, Stage, for_each};
 use crate::quorum::{connect, serves, until_clean, until_held_at, with_leases_up_to};
-use crate::rows::outage_of;
 use crate::support::{
     HELD, LONG, acquire_later, assert_config, give_back, lock_key, ms, taken_once, tried,
 };
@@ -34,7 +33,7 @@ pub(super) fn now_at(raw: &mut Resp) -> u64 {
 fn grants_in(error: &Error) -> f64 {
     let message = error.to_string();
     let (_, behind) = message.split_once("will grant in ").expect(&message);
-    assert_eq!(outage_of(error), Some(Outage::NotReady), "{message}");
+    assert_eq!(error.outage(), Some(Outage::NotReady), "{message}");
     field(behind, 0).parse().unwrap()
 }
 

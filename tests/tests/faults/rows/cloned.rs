@@ -5,7 +5,7 @@
 use distlock::Error;
 use distlock_tests::{RedisServer, Resp, eventually_async, within};
 
-use crate::support::{LONG, acquire_later, connect, ms, until_queued};
+use crate::support::{LONG, acquire_later, connect, ms, take, until_queued};
 
 /// Returns the names under which clients are subscribed.
 fn listening(raw: &mut Resp) -> Vec<String> {
@@ -37,7 +37,7 @@ async fn a_client_without_data_takes_a_new_id() {
     let mut raw = server.client();
     let manager = connect(&server.url()).await;
     let lock = manager.lock("k").lease(ms(5_000)).wait(LONG);
-    lock.run(async |_| Ok::<_, Error>(())).await.unwrap();
+    take(lock.clone()).await;
     let first = listening(&mut raw);
     let second = reconnected(&mut raw).await;
     assert_ne!(first, second, "the same name again");

@@ -21,7 +21,6 @@ mod table;
 
 use std::time::Duration;
 
-use distlock::{Error, Outage};
 use distlock_tests::{child_args, is_child};
 use tokio::runtime::Runtime;
 
@@ -45,14 +44,6 @@ fn runtime() -> Runtime {
         .enable_all()
         .build()
         .expect("a runtime")
-}
-
-/// Returns why the store cannot be used, if the error reports that.
-pub(crate) fn outage_of(error: &Error) -> Option<Outage> {
-    match error {
-        Error::Unavailable { outage, .. } => Some(*outage),
-        _ => None,
-    }
 }
 
 fn millis(text: &str) -> Duration {

@@ -1,26 +1,18 @@
 //! A server that is temporarily not ready: it loads its data, or has lost its primary.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use distlock::{LockManager, Outage};
 use distlock_tests::{RedisServer, Reply, eventually_async, within};
 
-use crate::rows::outage_of;
-use crate::support::{LONG, SLACK, acquire_later, connect, ms, until_clean};
+use crate::outages::refused_after;
+use crate::support::{LONG, acquire_later, assert_message_contains, connect, ms, until_clean};
 
 /// Checks that an acquire fails as not ready, retryable, and no later than its `wait`.
 async fn assert_not_ready(manager: &LockManager, words: &str) {
-    let (wait, requested_at) = (ms(1_000), Instant::now());
-    let error = manager.lock("k").wait(wait).acquire().await.unwrap_err();
-    let took = requested_at.elapsed();
-    assert!(
-        took + ms(20) >= wait && took < wait + ms(250) + SLACK,
-        "{took:?}"
-    );
-    assert!(error.is_retryable(), "{error:?}");
-    assert!(error.to_string().contains(words), "{error}");
-    assert_eq!(outage_of(&error), Some(Outage::NotReady), "{error:?}");
+    let error = refused_after(manager, ms(30_000), ms(1_000)).await;
+    assert_message_contains(&error, &[words]);
+    assert_eq!(error.outage(), Some(Outage::NotReady), "{error:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,7 +6,6 @@ use std::time::Instant;
 use distlock::Outage;
 use distlock_tests::{RedisServer, Reply, Resp, eventually_async, within};
 
-use crate::rows::outage_of;
 use crate::support::{
     HELD, LONG, SLACK, connect_patiently, leftovers, until_clean, until_renewed_twice, warm,
 };
@@ -96,7 +95,7 @@ async fn credentials_that_change_while_a_lock_is_held() {
         );
         assert!(!error.is_retryable(), "{error:?}");
         assert!(!error.to_string().contains("secret"), "{error}");
-        assert_eq!(outage_of(&error), Some(Outage::Denied), "{error:?}");
+        assert_eq!(error.outage(), Some(Outage::Denied), "{error:?}");
         // The old credentials are right again, and the manager recovers by itself.
         set_user(&mut raw, &create);
         let again = manager.lock("k").lease(HELD).wait(LONG);

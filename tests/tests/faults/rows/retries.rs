@@ -4,10 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use distlock::Error;
 use distlock_tests::{RedisServer, within};
 
-use crate::support::{LONG, SLACK, acquire_later, connect, lock_key, ms, until_clean, warm};
+use crate::support::{LONG, SLACK, acquire_later, connect, lock_key, ms, take, until_clean, warm};
 
 /// Distinct from all other numbers in a command.
 const LEASE: Duration = ms(23_456);
@@ -75,6 +74,6 @@ async fn retries_over_a_flapping_connection_are_bounded() {
     proxy.heal();
     guard.release().await.unwrap();
     let later = far.lock("k").lease(LEASE).wait(LONG);
-    later.run(async |_| Ok::<_, Error>(())).await.unwrap();
+    take(later).await;
     until_clean(&mut raw, LONG).await;
 }

@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 
 use crate::support::{
     LONG, acquire_later, assert_config, call_often, connections, hand_on, hold, kill, ms, ok,
-    outage, taken_once, until_clean, until_queued,
+    taken_once, until_clean, until_queued,
 };
 
 mod cluster;
@@ -220,7 +220,7 @@ async fn files_are_read_again_for_each_connection() {
     kill(&mut raw, "pubsub");
     eventually_async(LONG, async || {
         let refused = manager.lock("k").wait(ms(200)).acquire().await;
-        refused.is_err_and(|error| outage(&error) == Outage::Tls)
+        refused.is_err_and(|error| error.outage() == Some(Outage::Tls))
     })
     .await;
     next.write(&secured.trust.ca());

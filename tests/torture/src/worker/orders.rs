@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::doors::annotated_wait;
 use crate::history::{Body, Call, Invocation, OnLost};
-use crate::profile::{Bodies, Profile};
+use crate::profile::Profile;
 use crate::random::Random;
 
 /// The key of the long queue.
@@ -212,18 +212,19 @@ fn short(random: &mut Random) -> Body {
     }
 }
 
-fn body(random: &mut Random, shares: Bodies, hot: bool, lease_ms: u64) -> Body {
+fn body(random: &mut Random, shares: [u32; 6], hot: bool, lease_ms: u64) -> Body {
+    let [ms_1, ms_5, ms_20, long, blocking, blocking_long] = shares;
     let lease = lease_ms * 1_000;
     // All others wait for a long body, so such bodies are rare on hot keys and with long leases.
     let rarer = if hot { 5 } else { 1 } * if lease > 1_000_000 { 3 } else { 1 };
     let share = |of: u32| if of == 0 { 0 } else { (of / rarer).max(1) };
     let (micros, blocking) = random.pick(&[
-        ((1_000, false), shares.ms_1),
-        ((5_000, false), shares.ms_5),
-        ((20_000, false), shares.ms_20),
-        ((lease * 13 / 10, false), share(shares.long)),
-        ((lease / 2, true), share(shares.blocking)),
-        ((lease * 3 / 2, true), share(shares.blocking_long)),
+        ((1_000, false), ms_1),
+        ((5_000, false), ms_5),
+        ((20_000, false), ms_20),
+        ((lease * 13 / 10, false), share(long)),
+        ((lease / 2, true), share(blocking)),
+        ((lease * 3 / 2, true), share(blocking_long)),
     ]);
     Body { micros, blocking }
 }
