@@ -14,6 +14,7 @@ use crate::lock::scope::{self, Frame, ReentryLock};
 use crate::manager::LockManager;
 use crate::manager::engine::held::HeldLock;
 use crate::manager::engine::release;
+use crate::manager::engine::report;
 use crate::manager::telemetry::logging;
 use crate::manager::telemetry::span;
 use crate::observer::event::{AcquirePath, HoldOutcome};
@@ -389,7 +390,9 @@ impl LockGuard {
         // A guard that is dropped during its downgrade has no loss to report.
         let end_error = held.error();
         let is_lost = end_error.is_some_and(|error| !matches!(error, Error::Released { .. }));
-        if !is_lost {
+        if is_lost {
+            report::publish(&held.core, &held.entry);
+        } else {
             held.publish_end(outcome);
             logging::released(held, held.age());
         }

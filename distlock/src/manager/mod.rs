@@ -94,9 +94,10 @@ impl LockManager {
     /// The shutdown waits for bodies and scopes that are still running, all at the same time, and
     /// for each at most the lease of its lock. It then waits up to 2 s until everything is
     /// released, also for the second release that follows an acquire without a reply, unless the
-    /// store is a quorum. It logs the releases that it gives up, closes the connections, and waits up to 2 s until observers have
-    /// received their events. A lock whose release got no reply by then may stay until its lease
-    /// and grace period have ended. A second call waits for the first.
+    /// store is a quorum. It logs the releases that it gives up, closes the connections, and waits
+    /// up to 2 s until observers have received their events. A lock whose release got no reply by
+    /// then may stay until its lease and grace period have ended. A second call waits for the
+    /// first.
     ///
     /// Await this before the process exits, so that no lock is left behind. [Let the work end
     /// first.](https://github.com/distlock/distlock/blob/main/docs/guide/cancellation.md#shutdown)

@@ -13,7 +13,6 @@ use tokio::sync::oneshot;
 
 use crate::manager::engine::core::{Core, Phase};
 use crate::manager::engine::registry::Entry;
-use crate::manager::engine::release;
 use crate::manager::engine::renew;
 use crate::manager::engine::report;
 use crate::manager::engine::sync_future::SyncFuture;
@@ -278,7 +277,6 @@ pub(crate) async fn send_all(
         _ => Ok(()),
     };
     for sending in sending {
-        let entry = sending.entry.clone();
         let reply = reply.clone().map(|reply| {
             reply.map(|proof| {
                 // Otherwise, nothing is in the store, as after a try of a lock that is held.
@@ -286,11 +284,12 @@ pub(crate) async fn send_all(
                 CommandReply::Acquired(proof.map_or(busy, AcquireReply::Held))
             })
         });
-        sending.handle(reply, |_| ());
-        if result.is_err() {
+        sending.handle(reply, |acquisition| {
             // None of them is repeated by itself.
-            release::release_in_background(&core, &entry);
-        }
+            if result.is_err() {
+                acquisition.release(false, core.clock.now());
+            }
+        });
     }
     // The caller may be gone.
     let _ = replied.send(result);

@@ -11,7 +11,6 @@ use crate::key::LockKey;
 use crate::loss::LossReason;
 use crate::manager::engine::core::Core;
 use crate::manager::engine::registry::Entry;
-use crate::manager::engine::report;
 use crate::protocol::acquisition::Acquisition;
 use crate::protocol::hold::Hold;
 use crate::protocol::kind::Kind;
@@ -296,7 +295,6 @@ impl HeldLock {
         let end = self.core.update(&self.entry, |acquisition, now| {
             acquisition.end_of(self.hold.token, now)
         })?;
-        report::publish(&self.core, &self.entry);
         Some(self.end_error(end))
     }
 

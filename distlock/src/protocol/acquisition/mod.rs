@@ -631,6 +631,8 @@ impl Acquisition {
             Stage::Held(held) => Some(held.claim_by(&self.request)),
             Stage::Downgrading(downgrading) => Some(downgrading.next_due()),
             Stage::Releasing(releasing) => Some(releasing.next_due(&self.request)),
+            // A check of the clock found the loss, so nothing has reported it yet.
+            Stage::Lost if self.reports.is_lost => Some(BootInstant(0)),
             Stage::Lost | Stage::Ended => None,
         }
     }
