@@ -14,7 +14,7 @@ use crate::config::limits::Limits;
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply};
 use crate::store::redis::conn::client::Client;
-use crate::store::redis::node::{Node, authentication, failover, polling};
+use crate::store::redis::node::{Node, failover, polling};
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::sentinel::Sentinels;
@@ -56,7 +56,7 @@ impl RedisStore {
         config: &RedisConfig,
         client: Client,
     ) -> OpenedStore {
-        let node = authentication::connect_lazy(config, transport.clone(), client);
+        let node = Node::connect_lazy(config, transport.clone(), client);
         let task = polling::run(Arc::downgrade(&node), node.check_schedule.clone());
         transport.spawn(node.while_open(Box::pin(task)));
         if let Some(sentinels) = sentinels {

@@ -3,7 +3,7 @@
 
 pub(crate) mod acks;
 pub(crate) mod acquire;
-pub(crate) mod authentication;
+mod authentication;
 pub(crate) mod check_schedule;
 pub(crate) mod dispatch;
 pub(crate) mod failover;
@@ -79,6 +79,10 @@ impl Node {
         });
         let close_idle = node.runtime_connections.clone().close_idle();
         transport.spawn(node.while_open(Box::pin(close_idle)));
+        if let Some(provider) = &config.credentials {
+            let task = Self::reauthenticate(Arc::downgrade(&node), provider.clone());
+            transport.spawn(node.while_open(Box::pin(task)));
+        }
         node
     }
 

@@ -6,7 +6,6 @@ use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::conn::client::{Client, StoreState};
 use crate::store::redis::node::Node;
-use crate::store::redis::node::authentication;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::socket_transport::SocketTransport;
 use crate::store::redis::transport::url::{Host, ServerLocation, StoreLocation};
@@ -41,7 +40,7 @@ impl QuorumNodes {
                 ..client.clone()
             };
             let transport = (client.transport_factory)(SocketTransport::new(&config, &server));
-            authentication::connect_lazy(&config, transport, client)
+            Node::connect_lazy(&config, transport, client)
         });
         QuorumNodes {
             all: nodes.collect(),
