@@ -72,54 +72,6 @@ impl RedisStore {
     }
 }
 
-impl RedisStore {
-    async fn run(
-        &self,
-        command: Command<'_>,
-        timeout: Duration,
-    ) -> Result<CommandReply, StoreError> {
-        let node = &self.node;
-        Ok(match command {
-            Command::Acquire(request) => {
-                CommandReply::Acquired(node.acquire(&request, timeout).await?)
-            }
-            Command::AcquireAll(requests) => {
-                CommandReply::AllAcquired(node.acquire_all(requests, timeout).await?)
-            }
-            Command::Confirm(confirm) => {
-                let confirmed = node.run(&confirm, timeout).await?;
-                node.check_schedule.remove(confirm.owner);
-                CommandReply::Confirmed(confirmed)
-            }
-            Command::Renew(batch) if node.is_polling() => {
-                CommandReply::Renewed(Box::pin(polling::renew(node, batch, timeout)).await?)
-            }
-            Command::Renew(batch) => CommandReply::Renewed(node.run(batch, timeout).await?),
-            Command::Downgrade(downgrade) => {
-                CommandReply::Downgraded(node.downgrade(&downgrade, timeout).await?)
-            }
-            Command::Release(release) => {
-                CommandReply::Released(node.release(&release, timeout).await?)
-            }
-            Command::CheckQueue(checks) if node.is_polling() => {
-                let checked = Box::pin(polling::check_queues(node, checks, timeout)).await?;
-                CommandReply::QueueChecked(checked)
-            }
-            Command::CheckQueue(checks) => {
-                CommandReply::QueueChecked(node.run(checks, timeout).await?)
-            }
-            Command::Inspect(inspect) => {
-                CommandReply::Inspected(Box::new(node.inspect(None, inspect, timeout).await?))
-            }
-            Command::List(list) => CommandReply::Listed(node.list(&list, timeout).await?),
-            Command::Revoke(revoke) => CommandReply::Revoked(node.run(&revoke, timeout).await?),
-            Command::DeleteRecord(delete) => {
-                CommandReply::RecordDeleted(node.run(&delete, timeout).await?)
-            }
-        })
-    }
-}
-
 impl LockStore for RedisStore {
     fn call<'a>(
         &'a self,
@@ -127,7 +79,7 @@ impl LockStore for RedisStore {
         timeout: Duration,
     ) -> BoxFuture<'a, Result<CommandReply, StoreError>> {
         Box::pin(async move {
-            let reply = self.run(command, timeout).await;
+            let reply = self.node.execute(None, command, timeout).await;
             reply.map_err(|error| error.at(self.node.address()))
         })
     }

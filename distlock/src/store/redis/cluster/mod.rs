@@ -16,11 +16,11 @@ use tokio::task::AbortHandle;
 use crate::config::limits::Limits;
 use crate::error::Outage;
 use crate::key::LockKey;
-use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Proof, ReleaseReply, Renewal,
-};
+use crate::protocol::messages::{Acquire, AcquireReply, CheckQueue, CheckQueueReply, Renewal};
 use crate::protocol::store_error::StoreError;
-use crate::store::command::{Command, CommandReply, Release, Revoke};
+use crate::store::command::{
+    Command, CommandReply, Confirm, DeleteRecord, Downgrade, Inspect, Release, Revoke,
+};
 use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::cluster::route::{Attempt, Route, slot};
 use crate::store::redis::cluster::slot_map::Address;
@@ -30,8 +30,7 @@ use crate::store::redis::node::Node;
 use crate::store::redis::node::fan_out;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::Host;
-use crate::store::redis::wire::call::ScriptCall;
-use crate::store::{BoxFuture, LockStore, OpenedStore};
+use crate::store::{BoxFuture, LockStore, OpenedStore, read};
 use crate::util::notify::wait_until;
 
 mod listing;
@@ -166,37 +165,11 @@ impl ClusterStore {
         Ok((!lacks_subscription).then_some(reply))
     }
 
-    /// Acquires keys of one slot with one command.
-    async fn acquire_all(
-        &self,
-        requests: &[Acquire<'_>],
-        timeout: Duration,
-    ) -> Result<Option<Proof>, StoreError> {
-        let mut slots = requests.iter().map(|request| slot(request.key));
-        let first = slots.next();
-        let Some(request) = requests
-            .first()
-            .filter(|_| slots.all(|slot| Some(slot) == first))
-        else {
-            return Ok(None);
-        };
-        let route = Route::new(&self.nodes, request.key, timeout);
-        let acquired = route.run(|attempt| async move {
-            attempt.node.acquire_all(requests, attempt.timeout).await
-        });
-        acquired.await
-    }
-
-    /// Runs a script that does not change the queue, and so needs no subscription.
-    async fn run_outside_queue<S: ScriptCall + ?Sized>(
-        &self,
-        key: &LockKey,
-        script: &S,
-        timeout: Duration,
-    ) -> Result<S::Reply, StoreError> {
+    /// Returns the route of a command about the lock alone, which needs no subscription.
+    fn lock_route(&self, key: &LockKey, timeout: Duration) -> Route<'_> {
         let mut route = Route::new(&self.nodes, key, timeout);
         route.follows_ask_redirect = true;
-        route.send(script).await
+        route
     }
 
     /// Returns the route of a command that hands off a lock.
@@ -204,20 +177,6 @@ impl ClusterStore {
         let mut route = Route::new(&self.nodes, key, timeout);
         route.awaits_resubscribe = true;
         route
-    }
-
-    async fn release(
-        &self,
-        release: &Release<'_>,
-        timeout: Duration,
-    ) -> Result<ReleaseReply, StoreError> {
-        let route = self.hand_off_route(release.key, timeout);
-        let released = route
-            .run(|attempt| async move { attempt.node.release(release, attempt.timeout).await });
-        let mut reply = released.await?;
-        // The attempt may have had less time than the acquires.
-        reply.repeat_after = reply.repeat_after.map(|delay| delay.max(2 * timeout));
-        Ok(reply)
     }
 
     /// Checks the queue, and first subscribes again if the subscription was lost.
@@ -250,64 +209,63 @@ impl LockStore for ClusterStore {
         timeout: Duration,
     ) -> BoxFuture<'a, Result<CommandReply, StoreError>> {
         Box::pin(async move {
-            Ok(match command {
+            match command {
                 Command::Acquire(request) => {
-                    CommandReply::Acquired(self.acquire(&request, timeout).await?)
+                    let acquired = self.acquire(&request, timeout).await;
+                    acquired.map(CommandReply::Acquired)
                 }
-                Command::AcquireAll(requests) => {
-                    CommandReply::AllAcquired(self.acquire_all(requests, timeout).await?)
+                // One command acquires keys of one slot only.
+                Command::AcquireAll([first, others @ ..])
+                    if others
+                        .iter()
+                        .all(|other| slot(other.key) == slot(first.key)) =>
+                {
+                    let route = Route::new(&self.nodes, first.key, timeout);
+                    route.send(command).await
                 }
-                Command::Confirm(confirm) => {
-                    let confirmed = self.run_outside_queue(confirm.key, &confirm, timeout);
-                    CommandReply::Confirmed(confirmed.await?)
-                }
+                Command::AcquireAll(_) => Ok(CommandReply::AllAcquired(None)),
                 // One command per renewal, because no command spans slots; written together.
                 Command::Renew(batch) => {
                     let renew = |renewal: &'a Renewal| {
-                        let renewing =
-                            self.run_outside_queue(&renewal.key, from_ref(renewal), timeout);
-                        renewing.boxed()
+                        let route = self.lock_route(&renewal.key, timeout);
+                        let sending = route.send(Command::Renew(from_ref(renewal)));
+                        sending.map(|reply| read::<&[Renewal]>(reply?)).boxed()
                     };
                     let clock = &*self.nodes.topology.clock;
-                    CommandReply::Renewed(fan_out::renew(clock, batch, renew).await?)
-                }
-                Command::Downgrade(downgrade) => {
-                    let route = self.hand_off_route(downgrade.key, timeout);
-                    let downgraded = route.run(|attempt| async move {
-                        attempt.node.downgrade(&downgrade, attempt.timeout).await
-                    });
-                    CommandReply::Downgraded(downgraded.await?)
-                }
-                Command::Release(release) => {
-                    CommandReply::Released(self.release(&release, timeout).await?)
+                    let renewed = fan_out::renew(clock, batch, renew).await;
+                    renewed.map(CommandReply::Renewed)
                 }
                 Command::CheckQueue(checks) => {
                     let check = |check| self.check_queue(check, timeout).boxed();
-                    CommandReply::QueueChecked(fan_out::check_queues(checks, check).await?)
+                    let checked = fan_out::check_queues(checks, check).await;
+                    checked.map(CommandReply::QueueChecked)
                 }
-                Command::Inspect(inspect) => {
-                    let mut route = Route::new(&self.nodes, inspect.key, timeout);
-                    route.follows_ask_redirect = true;
-                    let inspected = route.run(|attempt| async move {
-                        let (node, preceding) = (&attempt.node, attempt.preceding.as_ref());
-                        node.inspect(preceding, inspect, attempt.timeout).await
-                    });
-                    CommandReply::Inspected(Box::new(inspected.await?))
+                Command::Confirm(Confirm { key, .. })
+                | Command::Inspect(Inspect { key, .. })
+                | Command::DeleteRecord(DeleteRecord { key, .. }) => {
+                    self.lock_route(key, timeout).send(command).await
                 }
-                Command::List(list) => CommandReply::Listed(self.list(&list, timeout).await?),
+                Command::Downgrade(Downgrade { key, .. }) => {
+                    self.hand_off_route(key, timeout).send(command).await
+                }
+                Command::Release(release) => {
+                    let route = self.hand_off_route(release.key, timeout);
+                    let mut reply = read::<Release<'_>>(route.send(command).await?)?;
+                    // The attempt may have had less time than the acquires.
+                    reply.repeat_after = reply.repeat_after.map(|delay| delay.max(2 * timeout));
+                    Ok(CommandReply::Released(reply))
+                }
                 // Never deletes the hold. A holder that did not wait is subscribed in no slot, so
                 // no node knows whether it is connected. A released and kept lock is handed off.
                 Command::Revoke(revoke) => {
                     let delete = false;
-                    let revoke = Revoke { delete, ..revoke };
                     let route = self.hand_off_route(revoke.key, timeout);
-                    CommandReply::Revoked(route.send(&revoke).await?)
+                    route
+                        .send(Command::Revoke(Revoke { delete, ..revoke }))
+                        .await
                 }
-                Command::DeleteRecord(delete) => {
-                    let deleted = self.run_outside_queue(delete.key, &delete, timeout);
-                    CommandReply::RecordDeleted(deleted.await?)
-                }
-            })
+                Command::List(list) => self.list(&list, timeout).await.map(CommandReply::Listed),
+            }
         })
     }
 

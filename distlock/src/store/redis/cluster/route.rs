@@ -9,12 +9,12 @@ use redis::Cmd;
 use crate::error::Outage;
 use crate::key::LockKey;
 use crate::protocol::store_error::StoreError;
+use crate::store::command::{Command, CommandReply};
 use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::cluster::redirect::Redirect;
 use crate::store::redis::cluster::slot_map::Address;
 use crate::store::redis::cluster::slots::Slot;
 use crate::store::redis::node::Node;
-use crate::store::redis::wire::call::ScriptCall;
 use crate::util::backoff::Backoff;
 use crate::util::clock::BootInstant;
 
@@ -88,16 +88,14 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Runs a script on the node that has the slot.
-    pub(super) async fn send<S: ScriptCall + ?Sized>(
-        mut self,
-        script: &S,
-    ) -> Result<S::Reply, StoreError> {
-        self.renews = S::RENEWS;
+    /// Runs a command of the store on the node that has the slot.
+    pub(super) async fn send(mut self, command: Command<'_>) -> Result<CommandReply, StoreError> {
+        self.renews = matches!(command, Command::Renew(_));
         self.run(|attempt| async move {
+            let preceding = attempt.preceding.as_ref();
             attempt
                 .node
-                .run_after(attempt.preceding.as_ref(), script, attempt.timeout)
+                .execute(preceding, command, attempt.timeout)
                 .await
         })
         .await

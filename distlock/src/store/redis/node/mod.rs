@@ -5,6 +5,7 @@ pub(crate) mod acks;
 pub(crate) mod acquire;
 mod authentication;
 pub(crate) mod check_schedule;
+mod commands;
 pub(crate) mod dispatch;
 pub(crate) mod failover;
 pub(crate) mod fan_out;

@@ -1,0 +1,62 @@
+//! The commands of a store, on one server.
+
+use std::time::Duration;
+
+use redis::Cmd;
+
+use crate::protocol::store_error::StoreError;
+use crate::store::command::{Command, CommandReply};
+use crate::store::redis::node::{Node, polling};
+
+impl Node {
+    /// Runs a command. `preceding` is sent in the same write as each script that concerns a lock
+    /// and not its queue.
+    pub(crate) async fn execute(
+        &self,
+        preceding: Option<&Cmd>,
+        command: Command<'_>,
+        timeout: Duration,
+    ) -> Result<CommandReply, StoreError> {
+        Ok(match command {
+            Command::Acquire(request) => {
+                CommandReply::Acquired(self.acquire(&request, timeout).await?)
+            }
+            Command::AcquireAll(requests) => {
+                CommandReply::AllAcquired(self.acquire_all(requests, timeout).await?)
+            }
+            Command::Confirm(confirm) => {
+                let confirmed = self.run_after(preceding, &confirm, timeout).await?;
+                self.check_schedule.remove(confirm.owner);
+                CommandReply::Confirmed(confirmed)
+            }
+            Command::Renew(batch) if self.is_polling() => {
+                CommandReply::Renewed(Box::pin(polling::renew(self, batch, timeout)).await?)
+            }
+            Command::Renew(batch) => {
+                CommandReply::Renewed(self.run_after(preceding, batch, timeout).await?)
+            }
+            Command::Downgrade(downgrade) => {
+                CommandReply::Downgraded(self.downgrade(&downgrade, timeout).await?)
+            }
+            Command::Release(release) => {
+                CommandReply::Released(self.release(&release, timeout).await?)
+            }
+            Command::CheckQueue(checks) if self.is_polling() => {
+                let checked = Box::pin(polling::check_queues(self, checks, timeout)).await?;
+                CommandReply::QueueChecked(checked)
+            }
+            Command::CheckQueue(checks) => {
+                CommandReply::QueueChecked(self.run(checks, timeout).await?)
+            }
+            Command::Inspect(inspect) => {
+                let inspected = self.inspect(preceding, inspect, timeout).await?;
+                CommandReply::Inspected(Box::new(inspected))
+            }
+            Command::List(list) => CommandReply::Listed(self.list(&list, timeout).await?),
+            Command::Revoke(revoke) => CommandReply::Revoked(self.run(&revoke, timeout).await?),
+            Command::DeleteRecord(delete) => {
+                CommandReply::RecordDeleted(self.run_after(preceding, &delete, timeout).await?)
+            }
+        })
+    }
+}
