@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 use crate::config::limits::Limits;
 use crate::error::Outage;
 use crate::key::LockKey;
-use crate::protocol::messages::{Acquire, AcquireReply, CheckQueue, CheckQueueReply, Renewal};
+use crate::protocol::messages::{Acquire, AcquireReply, CheckQueue, Renewal};
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{
     Command, CommandReply, Confirm, DeleteRecord, Downgrade, Inspect, Release, Revoke,
@@ -165,40 +165,14 @@ impl ClusterStore {
         Ok((!lacks_subscription).then_some(reply))
     }
 
-    /// Returns the route of a command about the lock alone, which needs no subscription.
-    fn lock_route(&self, key: &LockKey, timeout: Duration) -> Route<'_> {
-        let mut route = Route::new(&self.nodes, key, timeout);
-        route.follows_ask_redirect = true;
-        route
-    }
-
-    /// Returns the route of a command that hands off a lock.
-    fn hand_off_route(&self, key: &LockKey, timeout: Duration) -> Route<'_> {
-        let mut route = Route::new(&self.nodes, key, timeout);
-        route.awaits_resubscribe = true;
-        route
-    }
-
-    /// Checks the queue, and first subscribes again if the subscription was lost.
-    async fn check_queue(
+    /// Runs a command on the node that has the slot of a key.
+    async fn send(
         &self,
-        check: &CheckQueue,
+        key: &LockKey,
+        command: Command<'_>,
         timeout: Duration,
-    ) -> Result<Vec<CheckQueueReply>, StoreError> {
-        let slot = slot(&check.key);
-        // A queue check does not wait for a lost node, because it would delay the checks on other
-        // nodes. It is repeated anyway.
-        let mut route = Route::new(&self.nodes, &check.key, timeout);
-        route.waits_for_node = false;
-        let checked = route.run(|attempt| async move {
-            let session = attempt.node.commands.session()?;
-            let preceding = node_topology::subscribe_command(&attempt.node, &session, slot);
-            attempt
-                .node
-                .run_after(preceding.as_ref(), from_ref(check), attempt.timeout)
-                .await
-        });
-        checked.await
+    ) -> Result<CommandReply, StoreError> {
+        Route::new(&self.nodes, key, timeout).send(command).await
     }
 }
 
@@ -220,37 +194,38 @@ impl LockStore for ClusterStore {
                         .iter()
                         .all(|other| slot(other.key) == slot(first.key)) =>
                 {
-                    let route = Route::new(&self.nodes, first.key, timeout);
-                    route.send(command).await
+                    self.send(first.key, command, timeout).await
                 }
                 Command::AcquireAll(_) => Ok(CommandReply::AllAcquired(None)),
                 // One command per renewal, because no command spans slots; written together.
                 Command::Renew(batch) => {
                     let renew = |renewal: &'a Renewal| {
-                        let route = self.lock_route(&renewal.key, timeout);
-                        let sending = route.send(Command::Renew(from_ref(renewal)));
-                        sending.map(|reply| read::<&[Renewal]>(reply?)).boxed()
+                        let command = Command::Renew(from_ref(renewal));
+                        let renewing = self.send(&renewal.key, command, timeout);
+                        renewing.map(|reply| read::<&[Renewal]>(reply?)).boxed()
                     };
                     let clock = &*self.nodes.topology.clock;
                     let renewed = fan_out::renew(clock, batch, renew).await;
                     renewed.map(CommandReply::Renewed)
                 }
                 Command::CheckQueue(checks) => {
-                    let check = |check| self.check_queue(check, timeout).boxed();
+                    let check = |check: &'a CheckQueue| {
+                        let command = Command::CheckQueue(from_ref(check));
+                        let checking = self.send(&check.key, command, timeout);
+                        checking.map(|reply| read::<&[CheckQueue]>(reply?)).boxed()
+                    };
                     let checked = fan_out::check_queues(checks, check).await;
                     checked.map(CommandReply::QueueChecked)
                 }
                 Command::Confirm(Confirm { key, .. })
+                | Command::Downgrade(Downgrade { key, .. })
                 | Command::Inspect(Inspect { key, .. })
                 | Command::DeleteRecord(DeleteRecord { key, .. }) => {
-                    self.lock_route(key, timeout).send(command).await
-                }
-                Command::Downgrade(Downgrade { key, .. }) => {
-                    self.hand_off_route(key, timeout).send(command).await
+                    self.send(key, command, timeout).await
                 }
                 Command::Release(release) => {
-                    let route = self.hand_off_route(release.key, timeout);
-                    let mut reply = read::<Release<'_>>(route.send(command).await?)?;
+                    let released = self.send(release.key, command, timeout).await?;
+                    let mut reply = read::<Release<'_>>(released)?;
                     // The attempt may have had less time than the acquires.
                     reply.repeat_after = reply.repeat_after.map(|delay| delay.max(2 * timeout));
                     Ok(CommandReply::Released(reply))
@@ -259,10 +234,8 @@ impl LockStore for ClusterStore {
                 // no node knows whether it is connected. A released and kept lock is handed off.
                 Command::Revoke(revoke) => {
                     let delete = false;
-                    let route = self.hand_off_route(revoke.key, timeout);
-                    route
-                        .send(Command::Revoke(Revoke { delete, ..revoke }))
-                        .await
+                    let command = Command::Revoke(Revoke { delete, ..revoke });
+                    self.send(revoke.key, command, timeout).await
                 }
                 Command::List(list) => self.list(&list, timeout).await.map(CommandReply::Listed),
             }

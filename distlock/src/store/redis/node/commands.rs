@@ -9,8 +9,8 @@ use crate::store::command::{Command, CommandReply};
 use crate::store::redis::node::{Node, polling};
 
 impl Node {
-    /// Runs a command. `preceding` is sent in the same write as each script that concerns a lock
-    /// and not its queue.
+    /// Runs a command. `preceding` is sent in the same write as each script, except for those that
+    /// hand off a lock.
     pub(crate) async fn execute(
         &self,
         preceding: Option<&Cmd>,
@@ -46,7 +46,7 @@ impl Node {
                 CommandReply::QueueChecked(checked)
             }
             Command::CheckQueue(checks) => {
-                CommandReply::QueueChecked(self.run(checks, timeout).await?)
+                CommandReply::QueueChecked(self.run_after(preceding, checks, timeout).await?)
             }
             Command::Inspect(inspect) => {
                 let inspected = self.inspect(preceding, inspect, timeout).await?;
