@@ -78,10 +78,7 @@ impl LockStore for RedisStore {
         command: Command<'a>,
         timeout: Duration,
     ) -> BoxFuture<'a, Result<CommandReply, StoreError>> {
-        Box::pin(async move {
-            let reply = self.node.execute(None, command, timeout).await;
-            reply.map_err(|error| error.at(self.node.address()))
-        })
+        self.node.execute(None, command, timeout)
     }
 
     fn call_here<'a>(

@@ -5,7 +5,6 @@
 //! to its connections. A `route` runs a command on the node that has its slot, and follows each
 //! `redirect`. `listing` lists the taken keys.
 
-use std::slice::from_ref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,7 +15,7 @@ use tokio::task::AbortHandle;
 use crate::config::limits::Limits;
 use crate::error::Outage;
 use crate::key::LockKey;
-use crate::protocol::messages::{Acquire, AcquireReply, CheckQueue, Renewal};
+use crate::protocol::messages::{Acquire, AcquireReply};
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{
     Command, CommandReply, Confirm, DeleteRecord, Downgrade, Inspect, Release, Revoke,
@@ -182,6 +181,7 @@ impl LockStore for ClusterStore {
         command: Command<'a>,
         timeout: Duration,
     ) -> BoxFuture<'a, Result<CommandReply, StoreError>> {
+        let send = move |key, command| self.send(key, command, timeout).boxed();
         Box::pin(async move {
             match command {
                 Command::Acquire(request) => {
@@ -199,24 +199,9 @@ impl LockStore for ClusterStore {
                 Command::AcquireAll(_) => Ok(CommandReply::AllAcquired(None)),
                 // One command per renewal, because no command spans slots; written together.
                 Command::Renew(batch) => {
-                    let renew = |renewal: &'a Renewal| {
-                        let command = Command::Renew(from_ref(renewal));
-                        let renewing = self.send(&renewal.key, command, timeout);
-                        renewing.map(|reply| read::<&[Renewal]>(reply?)).boxed()
-                    };
-                    let clock = &*self.nodes.topology.clock;
-                    let renewed = fan_out::renew(clock, batch, renew).await;
-                    renewed.map(CommandReply::Renewed)
+                    fan_out::renew(&*self.nodes.topology.clock, batch, send).await
                 }
-                Command::CheckQueue(checks) => {
-                    let check = |check: &'a CheckQueue| {
-                        let command = Command::CheckQueue(from_ref(check));
-                        let checking = self.send(&check.key, command, timeout);
-                        checking.map(|reply| read::<&[CheckQueue]>(reply?)).boxed()
-                    };
-                    let checked = fan_out::check_queues(checks, check).await;
-                    checked.map(CommandReply::QueueChecked)
-                }
+                Command::CheckQueue(checks) => fan_out::check_queues(checks, send).await,
                 Command::Confirm(Confirm { key, .. })
                 | Command::Downgrade(Downgrade { key, .. })
                 | Command::Inspect(Inspect { key, .. })

@@ -39,8 +39,8 @@ pub(super) struct Route<'a> {
     /// Timeout of one attempt.
     timeout: Duration,
     deadline: BootInstant,
-    /// Set for a queue check. It does not wait for a lost node, because it would delay the checks on
-    /// other nodes, and it is repeated anyway. It subscribes again if the subscription was lost.
+    /// Set for a queue check. It does not wait for a lost node, because it would delay the checks
+    /// on other nodes, and it is repeated anyway. It subscribes again if the subscription was lost.
     checks_queue: bool,
     /// Set if the route waits until the waiters in a slot that has just moved are subscribed again.
     /// A command that hands off a lock treats all waiters without a subscription as dead.

@@ -5,18 +5,32 @@ use std::time::Duration;
 use redis::Cmd;
 
 use crate::protocol::store_error::StoreError;
+use crate::store::BoxFuture;
 use crate::store::command::{Command, CommandReply};
-use crate::store::redis::node::{Node, polling};
+use crate::store::redis::node::{Node, fan_out};
 
 impl Node {
     /// Runs a command. `preceding` is sent in the same write as each script, except for those that
-    /// hand off a lock.
-    pub(crate) async fn execute(
+    /// acquire or hand off a lock.
+    pub(crate) fn execute<'a>(
+        &'a self,
+        preceding: Option<&'a Cmd>,
+        command: Command<'a>,
+        timeout: Duration,
+    ) -> BoxFuture<'a, Result<CommandReply, StoreError>> {
+        Box::pin(async move {
+            let reply = self.try_execute(preceding, command, timeout).await;
+            reply.map_err(|error| error.at(self.address()))
+        })
+    }
+
+    async fn try_execute(
         &self,
         preceding: Option<&Cmd>,
         command: Command<'_>,
         timeout: Duration,
     ) -> Result<CommandReply, StoreError> {
+        let execute = |_: &_, command| self.execute(preceding, command, timeout);
         Ok(match command {
             Command::Acquire(request) => {
                 CommandReply::Acquired(self.acquire(&request, timeout).await?)
@@ -29,8 +43,9 @@ impl Node {
                 self.check_schedule.remove(confirm.owner);
                 CommandReply::Confirmed(confirmed)
             }
-            Command::Renew(batch) if self.is_polling() => {
-                CommandReply::Renewed(Box::pin(polling::renew(self, batch, timeout)).await?)
+            Command::Renew(batch) if batch.len() != 1 && self.is_polling() => {
+                let clock = &*self.shared.client.clock;
+                Box::pin(fan_out::renew(clock, batch, execute)).await?
             }
             Command::Renew(batch) => {
                 CommandReply::Renewed(self.run_after(preceding, batch, timeout).await?)
@@ -41,9 +56,8 @@ impl Node {
             Command::Release(release) => {
                 CommandReply::Released(self.release(&release, timeout).await?)
             }
-            Command::CheckQueue(checks) if self.is_polling() => {
-                let checked = Box::pin(polling::check_queues(self, checks, timeout)).await?;
-                CommandReply::QueueChecked(checked)
+            Command::CheckQueue(checks) if checks.len() != 1 && self.is_polling() => {
+                Box::pin(fan_out::check_queues(checks, execute)).await?
             }
             Command::CheckQueue(checks) => {
                 CommandReply::QueueChecked(self.run_after(preceding, checks, timeout).await?)
