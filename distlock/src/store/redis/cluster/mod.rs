@@ -3,7 +3,7 @@
 //! `topology` is the client's view of the cluster. It has the `slot_map` of the slots, which
 //! `refresh` updates. `nodes` are the nodes in use; a `node_topology` returns the slots of a node
 //! to its connections. A `route` runs a command on the node that has its slot, and follows each
-//! `redirect`. `listing` lists the taken keys.
+//! redirect. `listing` lists the taken keys.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,7 +35,6 @@ use crate::util::notify::wait_until;
 mod listing;
 mod node_topology;
 mod nodes;
-mod redirect;
 pub(super) mod refresh;
 mod route;
 pub(super) mod slot_map;

@@ -8,14 +8,14 @@ use redis::Cmd;
 
 use crate::error::Outage;
 use crate::key::LockKey;
-use crate::protocol::store_error::StoreError;
+use crate::protocol::store_error::{Code, StoreError};
 use crate::store::command::{Command, CommandReply};
 use crate::store::redis::cluster::node_topology;
 use crate::store::redis::cluster::nodes::Nodes;
-use crate::store::redis::cluster::redirect::Redirect;
 use crate::store::redis::cluster::slot_map::Address;
 use crate::store::redis::cluster::slots::Slot;
 use crate::store::redis::node::Node;
+use crate::store::redis::wire::errors;
 use crate::util::backoff::Backoff;
 use crate::util::clock::BootInstant;
 
@@ -196,28 +196,35 @@ impl<'a> Route<'a> {
         error: StoreError,
     ) -> Result<(), StoreError> {
         let topology = &self.nodes.topology;
-        let redirect = Redirect::from_error(&error, &attempt.address);
         let error = error.at(attempt.node.address());
-        match redirect {
-            Some(Redirect::Moved(slot, to)) => {
-                topology.assign_slot(slot, &to);
-                self.redirects += 1;
+        let moved = match &error.code {
+            Code::Moved(Some((slot, to))) => {
+                Slot::new(*slot).zip(Address::parse(to, &attempt.address))
             }
-            Some(Redirect::Ask(to)) if self.follows_ask_redirect => {
-                self.ask_target = Some(to);
-                self.redirects += 1;
+            _ => None,
+        };
+        // The slot is migrating to this node, and the key is there already.
+        let ask_target = match &error.code {
+            Code::Ask(Some(to)) if self.follows_ask_redirect => {
+                Address::parse(to, &attempt.address)
             }
-            Some(_) => {
+            _ => None,
+        };
+        if let Some((slot, to)) = moved {
+            topology.assign_slot(slot, &to);
+            self.redirects += 1;
+        } else if ask_target.is_some() {
+            self.ask_target = ask_target;
+            self.redirects += 1;
+        } else if errors::is_redirect(&error) {
+            // The slot is migrating, or no node has it.
+            topology.request_refresh();
+            self.redirects = MAX_IMMEDIATE_REDIRECTS + 1;
+        } else if !error.unsent {
+            if error.is_unanswered() {
                 topology.request_refresh();
-                self.redirects = MAX_IMMEDIATE_REDIRECTS + 1;
             }
-            None if error.unsent => {}
-            None => {
-                if error.is_unanswered() {
-                    topology.request_refresh();
-                }
-                return Err(error);
-            }
+            return Err(error);
         }
         self.last_error = Some(error);
         if self.redirects > MAX_IMMEDIATE_REDIRECTS {
@@ -276,7 +283,12 @@ mod tests {
             (unanswered.mark_unsent(), &[at_once, at_once]),
             (classify_text("MOVED 1 127.0.0.1:1"), redirected),
             (classify_text("ASK 1 127.0.0.1:1"), redirected),
+            (classify_text("MOVED 1 :1"), redirected),
             (classify_text("TRYAGAIN"), &[later, later]),
+            (classify_text("CLUSTERDOWN"), &[later, later]),
+            (classify_text("MOVED 16384 h:7"), &[later, later]),
+            (classify_text("MOVED"), &[later, later]),
+            (classify_text("ASK 1 h"), &[later, later]),
         ] {
             let mut route = Route::new(&nodes, &LockKey::new("k").unwrap(), timeout);
             route.follows_ask_redirect = true;

@@ -20,7 +20,6 @@ use std::time::Duration;
 use redis::Cmd;
 use tokio::sync::watch;
 
-use crate::error::Outage;
 use crate::protocol::messages::{Acquire, AcquireReply};
 use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
@@ -166,22 +165,6 @@ impl Node {
     /// Returns true until the first attempts to open the command and the renewal connection end.
     pub(crate) fn is_opening(&self) -> bool {
         self.commands.is_opening() || self.renewals.is_opening()
-    }
-
-    /// Returns true if every session of [`Node::sessions`] is connected to `peer`.
-    pub(crate) fn is_connected_only_to(&self, peer: &str) -> bool {
-        let mut up = self.sessions();
-        up.all(|session| session.connection.peer() == Some(peer))
-    }
-
-    /// Ends every session that is not connected to `peer`, which is now the primary.
-    pub(crate) fn end_sessions_except(&self, peer: &str) {
-        for session in self.sessions() {
-            if session.connection.peer() != Some(peer) {
-                let detail = format!("the sentinels report {peer} as the primary now");
-                session.end(&StoreError::new(Outage::NotReady, detail));
-            }
-        }
     }
 
     /// Returns the open sessions, except those of runtime connections.
