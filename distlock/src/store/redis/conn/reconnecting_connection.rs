@@ -78,7 +78,7 @@ impl Inner {
         self.dialer.shared.client.state.changed.notify_waiters();
         // Dropped outside the mutex, because this may be the last reference to a connection.
         if let State::Up(session) = previous {
-            session.end(&closed_error());
+            session.end_with(&closed_error());
         }
     }
 
@@ -211,7 +211,7 @@ impl Inner {
             let may_be_idle =
                 self.dialer.purpose != Purpose::Commands || session.client.is_polling();
             let is_harmless = is_idle && may_be_idle;
-            session.end(&error);
+            session.end_with(&error);
             drop(session);
             self.set_state(State::Down(error));
             let since = self.dialer.health.connection_down(self.connection_kind());

@@ -91,7 +91,7 @@ async fn follow_primary(node: &Weak<Node>, sentinels: &Sentinels, primary: &Host
         let detail = format!("the sentinels report {name} as the primary now");
         let error = StoreError::new(Outage::NotReady, detail);
         for session in node.sessions().filter(is_elsewhere) {
-            session.end(&error);
+            session.end_with(&error);
         }
     }
 }
