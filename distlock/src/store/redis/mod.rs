@@ -14,7 +14,7 @@ use crate::config::limits::Limits;
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply};
 use crate::store::redis::conn::client::Client;
-use crate::store::redis::node::{Node, authentication, failover, polling};
+use crate::store::redis::node::{Node, failover, polling};
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::sentinel::Sentinels;
@@ -56,7 +56,7 @@ impl RedisStore {
         config: &RedisConfig,
         client: Client,
     ) -> OpenedStore {
-        let node = authentication::connect_lazy(config, transport.clone(), client);
+        let node = Node::connect_lazy(config, transport.clone(), client);
         let task = polling::run(Arc::downgrade(&node), node.check_schedule.clone());
         transport.spawn(node.while_open(Box::pin(task)));
         if let Some(sentinels) = sentinels {
@@ -72,64 +72,13 @@ impl RedisStore {
     }
 }
 
-impl RedisStore {
-    async fn run(
-        &self,
-        command: Command<'_>,
-        timeout: Duration,
-    ) -> Result<CommandReply, StoreError> {
-        let node = &self.node;
-        Ok(match command {
-            Command::Acquire(request) => {
-                CommandReply::Acquired(node.acquire(&request, timeout).await?)
-            }
-            Command::AcquireAll(requests) => {
-                CommandReply::AllAcquired(node.acquire_all(requests, timeout).await?)
-            }
-            Command::Confirm(confirm) => {
-                let confirmed = node.run(&confirm, timeout).await?;
-                node.check_schedule.remove(confirm.owner);
-                CommandReply::Confirmed(confirmed)
-            }
-            Command::Renew(batch) if node.is_polling() => {
-                CommandReply::Renewed(Box::pin(polling::renew(node, batch, timeout)).await?)
-            }
-            Command::Renew(batch) => CommandReply::Renewed(node.run(batch, timeout).await?),
-            Command::Downgrade(downgrade) => {
-                CommandReply::Downgraded(node.downgrade(&downgrade, timeout).await?)
-            }
-            Command::Release(release) => {
-                CommandReply::Released(node.release(&release, timeout).await?)
-            }
-            Command::CheckQueue(checks) if node.is_polling() => {
-                let checked = Box::pin(polling::check_queues(node, checks, timeout)).await?;
-                CommandReply::QueueChecked(checked)
-            }
-            Command::CheckQueue(checks) => {
-                CommandReply::QueueChecked(node.run(checks, timeout).await?)
-            }
-            Command::Inspect(inspect) => {
-                CommandReply::Inspected(Box::new(node.inspect(None, inspect, timeout).await?))
-            }
-            Command::List(list) => CommandReply::Listed(node.list(&list, timeout).await?),
-            Command::Revoke(revoke) => CommandReply::Revoked(node.run(&revoke, timeout).await?),
-            Command::DeleteRecord(delete) => {
-                CommandReply::RecordDeleted(node.run(&delete, timeout).await?)
-            }
-        })
-    }
-}
-
 impl LockStore for RedisStore {
     fn call<'a>(
         &'a self,
         command: Command<'a>,
         timeout: Duration,
     ) -> BoxFuture<'a, Result<CommandReply, StoreError>> {
-        Box::pin(async move {
-            let reply = self.run(command, timeout).await;
-            reply.map_err(|error| error.at(self.node.address()))
-        })
+        self.node.execute(None, command, timeout)
     }
 
     fn call_here<'a>(

@@ -3,9 +3,8 @@
 //! `topology` is the client's view of the cluster. It has the `slot_map` of the slots, which
 //! `refresh` updates. `nodes` are the nodes in use; a `node_topology` returns the slots of a node
 //! to its connections. A `route` runs a command on the node that has its slot, and follows each
-//! `redirect`. `listing` lists the taken keys.
+//! redirect. `listing` lists the taken keys.
 
-use std::slice::from_ref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,11 +15,11 @@ use tokio::task::AbortHandle;
 use crate::config::limits::Limits;
 use crate::error::Outage;
 use crate::key::LockKey;
-use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Proof, ReleaseReply, Renewal,
-};
+use crate::protocol::messages::{Acquire, AcquireReply};
 use crate::protocol::store_error::StoreError;
-use crate::store::command::{Command, CommandReply, Release, Revoke};
+use crate::store::command::{
+    Command, CommandReply, Confirm, DeleteRecord, Downgrade, Inspect, Release, Revoke,
+};
 use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::cluster::route::{Attempt, Route, slot};
 use crate::store::redis::cluster::slot_map::Address;
@@ -30,14 +29,12 @@ use crate::store::redis::node::Node;
 use crate::store::redis::node::fan_out;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::Host;
-use crate::store::redis::wire::call::ScriptCall;
-use crate::store::{BoxFuture, LockStore, OpenedStore};
+use crate::store::{BoxFuture, LockStore, OpenedStore, read};
 use crate::util::notify::wait_until;
 
 mod listing;
 mod node_topology;
 mod nodes;
-mod redirect;
 pub(super) mod refresh;
 mod route;
 pub(super) mod slot_map;
@@ -166,80 +163,14 @@ impl ClusterStore {
         Ok((!lacks_subscription).then_some(reply))
     }
 
-    /// Acquires keys of one slot with one command.
-    async fn acquire_all(
-        &self,
-        requests: &[Acquire<'_>],
-        timeout: Duration,
-    ) -> Result<Option<Proof>, StoreError> {
-        let mut slots = requests.iter().map(|request| slot(request.key));
-        let first = slots.next();
-        let Some(request) = requests
-            .first()
-            .filter(|_| slots.all(|slot| Some(slot) == first))
-        else {
-            return Ok(None);
-        };
-        let route = Route::new(&self.nodes, request.key, timeout);
-        let acquired = route.run(|attempt| async move {
-            attempt.node.acquire_all(requests, attempt.timeout).await
-        });
-        acquired.await
-    }
-
-    /// Runs a script that does not change the queue, and so needs no subscription.
-    async fn run_outside_queue<S: ScriptCall + ?Sized>(
+    /// Runs a command on the node that has the slot of a key.
+    async fn send(
         &self,
         key: &LockKey,
-        script: &S,
+        command: Command<'_>,
         timeout: Duration,
-    ) -> Result<S::Reply, StoreError> {
-        let mut route = Route::new(&self.nodes, key, timeout);
-        route.follows_ask_redirect = true;
-        route.send(script).await
-    }
-
-    /// Returns the route of a command that hands off a lock.
-    fn hand_off_route(&self, key: &LockKey, timeout: Duration) -> Route<'_> {
-        let mut route = Route::new(&self.nodes, key, timeout);
-        route.awaits_resubscribe = true;
-        route
-    }
-
-    async fn release(
-        &self,
-        release: &Release<'_>,
-        timeout: Duration,
-    ) -> Result<ReleaseReply, StoreError> {
-        let route = self.hand_off_route(release.key, timeout);
-        let released = route
-            .run(|attempt| async move { attempt.node.release(release, attempt.timeout).await });
-        let mut reply = released.await?;
-        // The attempt may have had less time than the acquires.
-        reply.repeat_after = reply.repeat_after.map(|delay| delay.max(2 * timeout));
-        Ok(reply)
-    }
-
-    /// Checks the queue, and first subscribes again if the subscription was lost.
-    async fn check_queue(
-        &self,
-        check: &CheckQueue,
-        timeout: Duration,
-    ) -> Result<Vec<CheckQueueReply>, StoreError> {
-        let slot = slot(&check.key);
-        // A queue check does not wait for a lost node, because it would delay the checks on other
-        // nodes. It is repeated anyway.
-        let mut route = Route::new(&self.nodes, &check.key, timeout);
-        route.waits_for_node = false;
-        let checked = route.run(|attempt| async move {
-            let session = attempt.node.commands.session()?;
-            let preceding = node_topology::subscribe_command(&attempt.node, &session, slot);
-            attempt
-                .node
-                .run_after(preceding.as_ref(), from_ref(check), attempt.timeout)
-                .await
-        });
-        checked.await
+    ) -> Result<CommandReply, StoreError> {
+        Route::new(&self.nodes, key, timeout).send(command).await
     }
 }
 
@@ -249,65 +180,49 @@ impl LockStore for ClusterStore {
         command: Command<'a>,
         timeout: Duration,
     ) -> BoxFuture<'a, Result<CommandReply, StoreError>> {
+        let send = move |key, command| self.send(key, command, timeout).boxed();
         Box::pin(async move {
-            Ok(match command {
+            match command {
                 Command::Acquire(request) => {
-                    CommandReply::Acquired(self.acquire(&request, timeout).await?)
+                    let acquired = self.acquire(&request, timeout).await;
+                    acquired.map(CommandReply::Acquired)
                 }
-                Command::AcquireAll(requests) => {
-                    CommandReply::AllAcquired(self.acquire_all(requests, timeout).await?)
+                // One command acquires keys of one slot only.
+                Command::AcquireAll([first, others @ ..])
+                    if others
+                        .iter()
+                        .all(|other| slot(other.key) == slot(first.key)) =>
+                {
+                    self.send(first.key, command, timeout).await
                 }
-                Command::Confirm(confirm) => {
-                    let confirmed = self.run_outside_queue(confirm.key, &confirm, timeout);
-                    CommandReply::Confirmed(confirmed.await?)
-                }
+                Command::AcquireAll(_) => Ok(CommandReply::AllAcquired(None)),
                 // One command per renewal, because no command spans slots; written together.
                 Command::Renew(batch) => {
-                    let renew = |renewal: &'a Renewal| {
-                        let renewing =
-                            self.run_outside_queue(&renewal.key, from_ref(renewal), timeout);
-                        renewing.boxed()
-                    };
-                    let clock = &*self.nodes.topology.clock;
-                    CommandReply::Renewed(fan_out::renew(clock, batch, renew).await?)
+                    fan_out::renew(&*self.nodes.topology.clock, batch, send).await
                 }
-                Command::Downgrade(downgrade) => {
-                    let route = self.hand_off_route(downgrade.key, timeout);
-                    let downgraded = route.run(|attempt| async move {
-                        attempt.node.downgrade(&downgrade, attempt.timeout).await
-                    });
-                    CommandReply::Downgraded(downgraded.await?)
+                Command::CheckQueue(checks) => fan_out::check_queues(checks, send).await,
+                Command::Confirm(Confirm { key, .. })
+                | Command::Downgrade(Downgrade { key, .. })
+                | Command::Inspect(Inspect { key, .. })
+                | Command::DeleteRecord(DeleteRecord { key, .. }) => {
+                    self.send(key, command, timeout).await
                 }
                 Command::Release(release) => {
-                    CommandReply::Released(self.release(&release, timeout).await?)
+                    let released = self.send(release.key, command, timeout).await?;
+                    let mut reply = read::<Release<'_>>(released)?;
+                    // The attempt may have had less time than the acquires.
+                    reply.repeat_after = reply.repeat_after.map(|delay| delay.max(2 * timeout));
+                    Ok(CommandReply::Released(reply))
                 }
-                Command::CheckQueue(checks) => {
-                    let check = |check| self.check_queue(check, timeout).boxed();
-                    CommandReply::QueueChecked(fan_out::check_queues(checks, check).await?)
-                }
-                Command::Inspect(inspect) => {
-                    let mut route = Route::new(&self.nodes, inspect.key, timeout);
-                    route.follows_ask_redirect = true;
-                    let inspected = route.run(|attempt| async move {
-                        let (node, preceding) = (&attempt.node, attempt.preceding.as_ref());
-                        node.inspect(preceding, inspect, attempt.timeout).await
-                    });
-                    CommandReply::Inspected(Box::new(inspected.await?))
-                }
-                Command::List(list) => CommandReply::Listed(self.list(&list, timeout).await?),
                 // Never deletes the hold. A holder that did not wait is subscribed in no slot, so
                 // no node knows whether it is connected. A released and kept lock is handed off.
                 Command::Revoke(revoke) => {
                     let delete = false;
-                    let revoke = Revoke { delete, ..revoke };
-                    let route = self.hand_off_route(revoke.key, timeout);
-                    CommandReply::Revoked(route.send(&revoke).await?)
+                    let command = Command::Revoke(Revoke { delete, ..revoke });
+                    self.send(revoke.key, command, timeout).await
                 }
-                Command::DeleteRecord(delete) => {
-                    let deleted = self.run_outside_queue(delete.key, &delete, timeout);
-                    CommandReply::RecordDeleted(deleted.await?)
-                }
-            })
+                Command::List(list) => self.list(&list, timeout).await.map(CommandReply::Listed),
+            }
         })
     }
 

@@ -15,7 +15,6 @@ use crate::store::redis::cluster::slot_map::Address;
 use crate::store::redis::cluster::topology::Topology;
 use crate::store::redis::conn::client::Client;
 use crate::store::redis::node::Node;
-use crate::store::redis::node::authentication;
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::socket_transport::SocketTransport;
@@ -41,10 +40,8 @@ pub(super) struct Nodes {
     open: Mutex<Option<HashMap<Address, OpenNode>>>,
 }
 
-struct OpenNode {
-    node: Arc<Node>,
-    last_used: BootInstant,
-}
+/// A node, and when it was last used.
+type OpenNode = (Arc<Node>, BootInstant);
 
 impl Nodes {
     /// Creates an empty set of nodes. The current runtime runs the connections.
@@ -79,11 +76,12 @@ impl Nodes {
         let now = self.topology.clock.now();
         let mut open = lock(&self.open);
         let Some(open) = &mut *open else {
-            return Err(closed_error());
+            let error = StoreError::new(Outage::Unreachable, "the connections were closed");
+            return Err(error.mark_unsent());
         };
-        if let Some(known) = open.get_mut(address) {
-            known.last_used = now;
-            return Ok(known.node.clone());
+        if let Some((node, last_used)) = open.get_mut(address) {
+            *last_used = now;
+            return Ok(node.clone());
         }
         let _entered = self.runtime.enter();
         let hooks = NodeTopology {
@@ -95,12 +93,8 @@ impl Nodes {
             ..self.client.clone()
         };
         let (config, transport) = (self.config_of(address), self.transport(address));
-        let node = authentication::connect_lazy(&config, transport, client);
-        let opened = OpenNode {
-            node: node.clone(),
-            last_used: now,
-        };
-        open.insert(address.clone(), opened);
+        let node = Node::connect_lazy(&config, transport, client);
+        open.insert(address.clone(), (node.clone(), now));
         Ok(node)
     }
 
@@ -121,7 +115,7 @@ impl Nodes {
     pub(super) fn open_nodes(&self) -> Vec<(Address, Arc<Node>)> {
         let open = lock(&self.open);
         let open = open.iter().flatten();
-        open.map(|(address, open)| (address.clone(), open.node.clone()))
+        open.map(|(address, (node, _))| (address.clone(), node.clone()))
             .collect()
     }
 
@@ -131,39 +125,30 @@ impl Nodes {
         let (now, map) = (self.topology.clock.now(), self.topology.map());
         let mut closing = Vec::new();
         if let Some(open) = &mut *lock(&self.open) {
-            open.retain(|address, open| {
-                let is_useful =
-                    open.node.unavailable().is_none() || map.any_slot_of(address).is_some();
-                let is_kept = now
-                    < open.last_used
-                        + if is_useful {
-                            IDLE_TIMEOUT
-                        } else {
-                            LOST_NODE_TIMEOUT
-                        };
-                if !is_kept {
-                    closing.push(open.node.clone());
-                }
-                is_kept
+            let unused = open.extract_if(|address, (node, last_used)| {
+                let is_useful = node.unavailable().is_none() || map.any_slot_of(address).is_some();
+                let timeout = if is_useful {
+                    IDLE_TIMEOUT
+                } else {
+                    LOST_NODE_TIMEOUT
+                };
+                now >= *last_used + timeout
             });
+            closing.extend(unused);
         }
-        for node in closing {
+        for (_, (node, _)) in closing {
             node.retire();
         }
     }
 
     pub(super) fn close(&self) {
         let all = lock(&self.open).take();
-        for open in all.into_iter().flatten() {
-            open.1.node.close();
+        for (_, (node, _)) in all.into_iter().flatten() {
+            node.close();
         }
     }
 }
 
 fn server(Address { host, port }: &Address) -> ServerLocation {
     ServerLocation::tcp(host, *port)
-}
-
-fn closed_error() -> StoreError {
-    StoreError::new(Outage::Unreachable, "the connections were closed").mark_unsent()
 }

@@ -8,13 +8,14 @@ use redis::Cmd;
 
 use crate::error::Outage;
 use crate::key::LockKey;
-use crate::protocol::store_error::StoreError;
+use crate::protocol::store_error::{Code, StoreError};
+use crate::store::command::{Command, CommandReply};
+use crate::store::redis::cluster::node_topology;
 use crate::store::redis::cluster::nodes::Nodes;
-use crate::store::redis::cluster::redirect::Redirect;
 use crate::store::redis::cluster::slot_map::Address;
 use crate::store::redis::cluster::slots::Slot;
 use crate::store::redis::node::Node;
-use crate::store::redis::wire::call::ScriptCall;
+use crate::store::redis::wire::errors;
 use crate::util::backoff::Backoff;
 use crate::util::clock::BootInstant;
 
@@ -34,15 +35,16 @@ pub(super) struct Route<'a> {
     renews: bool,
     /// Set if the command follows a migrating slot to its target. A command that changes a queue
     /// must not: no client can be subscribed there yet, so all waiters would be treated as dead.
-    pub(super) follows_ask_redirect: bool,
+    follows_ask_redirect: bool,
     /// Timeout of one attempt.
     timeout: Duration,
     deadline: BootInstant,
-    /// Set if the route waits for a node that is lost.
-    pub(super) waits_for_node: bool,
+    /// Set for a queue check. It does not wait for a lost node, because it would delay the checks
+    /// on other nodes, and it is repeated anyway. It subscribes again if the subscription was lost.
+    checks_queue: bool,
     /// Set if the route waits until the waiters in a slot that has just moved are subscribed again.
     /// A command that hands off a lock treats all waiters without a subscription as dead.
-    pub(super) awaits_resubscribe: bool,
+    awaits_resubscribe: bool,
     /// Until this instant, time to open a node for the first time does not count. Time for a lost
     /// node or a migrating slot counts, because it may be long.
     pub(super) open_deadline: BootInstant,
@@ -62,7 +64,7 @@ pub(super) struct Attempt {
     pub(super) node: Arc<Node>,
     address: Address,
     /// A command to send immediately before.
-    pub(super) preceding: Option<Cmd>,
+    preceding: Option<Cmd>,
     /// Timeout of this attempt.
     pub(super) timeout: Duration,
 }
@@ -78,7 +80,7 @@ impl<'a> Route<'a> {
             follows_ask_redirect: false,
             timeout,
             deadline,
-            waits_for_node: true,
+            checks_queue: false,
             awaits_resubscribe: false,
             open_deadline: deadline,
             ask_target: None,
@@ -88,29 +90,25 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Runs a script on the node that has the slot.
-    pub(super) async fn send<S: ScriptCall + ?Sized>(
-        mut self,
-        script: &S,
-    ) -> Result<S::Reply, StoreError> {
-        self.renews = S::RENEWS;
-        self.run(|attempt| async move {
-            attempt
-                .node
-                .run_after(attempt.preceding.as_ref(), script, attempt.timeout)
-                .await
-        })
-        .await
-    }
-
-    /// Runs a command on the node that has the slot, and follows redirects.
-    pub(super) async fn run<T, F: Future<Output = Result<T, StoreError>>>(
-        mut self,
-        command: impl Fn(Arc<Attempt>) -> F,
-    ) -> Result<T, StoreError> {
+    /// Runs a command of the store on the node that has the slot, and follows redirects.
+    pub(super) async fn send(mut self, command: Command<'_>) -> Result<CommandReply, StoreError> {
+        self.renews = matches!(command, Command::Renew(_));
+        self.checks_queue = matches!(command, Command::CheckQueue(_));
+        self.follows_ask_redirect = matches!(
+            command,
+            Command::Confirm(_)
+                | Command::Renew(_)
+                | Command::Inspect(_)
+                | Command::DeleteRecord(_)
+        );
+        self.awaits_resubscribe = matches!(
+            command,
+            Command::Downgrade(_) | Command::Release(_) | Command::Revoke(_)
+        );
         loop {
-            let attempt = Arc::new(self.next().await?);
-            match command(attempt.clone()).await {
+            let attempt = self.next().await?;
+            let (node, preceding) = (&attempt.node, attempt.preceding.as_ref());
+            match node.execute(preceding, command, attempt.timeout).await {
                 Ok(reply) => return Ok(reply),
                 Err(error) => self.handle_error(&attempt, error).await?,
             }
@@ -158,17 +156,23 @@ impl<'a> Route<'a> {
             } else {
                 &node.commands
             };
-            let Err(down) = connection.session() else {
-                let preceding = is_asking.then(|| redis::cmd("ASKING"));
-                return Ok(Attempt {
-                    preceding,
-                    node,
-                    address,
-                    timeout: self.timeout.min(remaining),
-                });
+            let down = match connection.session() {
+                Ok(session) => {
+                    let preceding = match (is_asking, self.checks_queue) {
+                        (true, _) => Some(redis::cmd("ASKING")),
+                        (_, true) => node_topology::subscribe_command(&node, &session, self.slot),
+                        _ => None,
+                    };
+                    return Ok(Attempt {
+                        preceding,
+                        node,
+                        address,
+                        timeout: self.timeout.min(remaining),
+                    });
+                }
+                Err(down) => down.at(node.address()),
             };
-            let down = down.at(node.address());
-            if !down.outage.is_transient() || !self.waits_for_node {
+            if !down.outage.is_transient() || self.checks_queue {
                 return Err(down);
             }
             self.last_error = Some(down);
@@ -192,28 +196,35 @@ impl<'a> Route<'a> {
         error: StoreError,
     ) -> Result<(), StoreError> {
         let topology = &self.nodes.topology;
-        let redirect = Redirect::from_error(&error, &attempt.address);
         let error = error.at(attempt.node.address());
-        match redirect {
-            Some(Redirect::Moved(slot, to)) => {
-                topology.assign_slot(slot, &to);
-                self.redirects += 1;
+        let moved = match &error.code {
+            Code::Moved(Some((slot, to))) => {
+                Slot::new(*slot).zip(Address::parse(to, &attempt.address))
             }
-            Some(Redirect::Ask(to)) if self.follows_ask_redirect => {
-                self.ask_target = Some(to);
-                self.redirects += 1;
+            _ => None,
+        };
+        // The slot is migrating to this node, and the key is there already.
+        let ask_target = match &error.code {
+            Code::Ask(Some(to)) if self.follows_ask_redirect => {
+                Address::parse(to, &attempt.address)
             }
-            Some(_) => {
+            _ => None,
+        };
+        if let Some((slot, to)) = moved {
+            topology.assign_slot(slot, &to);
+            self.redirects += 1;
+        } else if ask_target.is_some() {
+            self.ask_target = ask_target;
+            self.redirects += 1;
+        } else if errors::is_redirect(&error) {
+            // The slot is migrating, or no node has it.
+            topology.request_refresh();
+            self.redirects = MAX_IMMEDIATE_REDIRECTS + 1;
+        } else if !error.unsent {
+            if error.is_unanswered() {
                 topology.request_refresh();
-                self.redirects = MAX_IMMEDIATE_REDIRECTS + 1;
             }
-            None if error.unsent => {}
-            None => {
-                if error.is_unanswered() {
-                    topology.request_refresh();
-                }
-                return Err(error);
-            }
+            return Err(error);
         }
         self.last_error = Some(error);
         if self.redirects > MAX_IMMEDIATE_REDIRECTS {
@@ -272,7 +283,12 @@ mod tests {
             (unanswered.mark_unsent(), &[at_once, at_once]),
             (classify_text("MOVED 1 127.0.0.1:1"), redirected),
             (classify_text("ASK 1 127.0.0.1:1"), redirected),
+            (classify_text("MOVED 1 :1"), redirected),
             (classify_text("TRYAGAIN"), &[later, later]),
+            (classify_text("CLUSTERDOWN"), &[later, later]),
+            (classify_text("MOVED 16384 h:7"), &[later, later]),
+            (classify_text("MOVED"), &[later, later]),
+            (classify_text("ASK 1 h"), &[later, later]),
         ] {
             let mut route = Route::new(&nodes, &LockKey::new("k").unwrap(), timeout);
             route.follows_ask_redirect = true;

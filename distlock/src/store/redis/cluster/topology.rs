@@ -24,9 +24,8 @@ const RESUBSCRIBE_GRACE: Duration = Duration::from_millis(250);
 
 /// State shared by the connections to all nodes of a cluster.
 pub(crate) struct Topology {
-    map: Mutex<Arc<SlotMap>>,
-    /// Why there is no map yet.
-    discovery_error: Mutex<Option<StoreError>>,
+    /// The map, or why there is none yet.
+    map: Mutex<Result<Arc<SlotMap>, StoreError>>,
     /// The slots in which owners of this client may wait, each until an instant.
     slots_with_waiters: Mutex<HashMap<Slot, BootInstant>>,
     /// Requests a refresh of the map.
@@ -44,8 +43,7 @@ pub(crate) struct Topology {
 impl Topology {
     pub(crate) fn new(client: &Client) -> Arc<Self> {
         Arc::new(Topology {
-            map: Mutex::new(Arc::new(SlotMap::empty())),
-            discovery_error: Mutex::new(Some(StoreError::new(
+            map: Mutex::new(Err(StoreError::new(
                 Outage::Unreachable,
                 "the slots of the cluster are not known yet",
             ))),
@@ -59,12 +57,14 @@ impl Topology {
         })
     }
 
+    /// Returns the map, which is empty if none is known yet.
     pub(crate) fn map(&self) -> Arc<SlotMap> {
-        lock(&self.map).clone()
+        let map = lock(&self.map).clone();
+        map.unwrap_or_else(|_| Arc::new(SlotMap::empty()))
     }
 
     pub(crate) fn primary_of(&self, slot: Slot) -> Option<Address> {
-        lock(&self.map).primary_of(slot).cloned()
+        lock(&self.map).as_ref().ok()?.primary_of(slot).cloned()
     }
 
     /// Requests a refresh, because the map may be wrong.
@@ -74,9 +74,8 @@ impl Topology {
 
     /// Replaces the map with one that a node returned.
     pub(crate) fn replace_map(&self, map: SlotMap) {
-        let map = Arc::new(map);
-        let previous = std::mem::replace(&mut *lock(&self.map), map.clone());
-        *lock(&self.discovery_error) = None;
+        let (previous, map) = (self.map(), Arc::new(map));
+        *lock(&self.map) = Ok(map.clone());
         self.record_moves(previous.moved_slots(&map));
         self.state.changed.notify_waiters();
         let slots = self.slots_with_waiters();
@@ -90,7 +89,7 @@ impl Topology {
 
     /// Records why no node returned a map, unless one is known.
     pub(crate) fn record_discovery_error(&self, error: &StoreError) {
-        if let Some(known) = &mut *lock(&self.discovery_error) {
+        if let Err(known) = &mut *lock(&self.map) {
             *known = error.clone();
         }
         self.state.changed.notify_waiters();
@@ -98,12 +97,15 @@ impl Topology {
 
     /// Returns why no map was ever known, or `None` if one was.
     pub(crate) fn discovery_error(&self) -> Option<StoreError> {
-        lock(&self.discovery_error).clone()
+        lock(&self.map).as_ref().err().cloned()
     }
 
     /// Updates the node of one slot, as a redirect reported it.
     pub(crate) fn assign_slot(&self, slot: Slot, primary: &Address) {
-        let is_changed = Arc::make_mut(&mut lock(&self.map)).assign(slot, primary);
+        let is_changed = match &mut *lock(&self.map) {
+            Ok(map) => Arc::make_mut(map).assign(slot, primary),
+            Err(_) => false,
+        };
         self.record_moves(is_changed.then_some(slot));
         self.state.changed.notify_waiters();
         self.request_refresh();

@@ -10,7 +10,6 @@ use crate::error::Outage;
 use crate::observer::event;
 use crate::protocol::store_error::StoreError;
 use crate::store::StoreEvent;
-use crate::store::redis::conn::client::StoreState;
 use crate::store::redis::conn::handshake::Dialer;
 use crate::store::redis::conn::health::{Cause, ConnectionLoss};
 use crate::store::redis::conn::session::{Purpose, Session};
@@ -47,21 +46,18 @@ const RECONNECT_BACKOFF: Backoff =
 pub(crate) const MAX_IN_FLIGHT: usize = 1_024;
 
 /// A connection that reopens itself. It is closed when it is dropped.
-#[derive(Debug)]
 pub(crate) struct ReconnectingConnection {
     inner: Arc<Inner>,
 }
 
 /// State shared by a connection and its supervisor.
-#[derive(Debug)]
 struct Inner {
+    dialer: Dialer,
     state: Mutex<State>,
-    store: Arc<StoreState>,
     /// Notified when a command went unanswered.
     liveness_requested: Notify,
     /// PING timeout in milliseconds; the shortest requested one applies.
     ping_timeout: AtomicU64,
-    min_ping_timeout: Duration,
     /// One for each command that may be in flight.
     permits: Semaphore,
     close: Notify,
@@ -79,10 +75,10 @@ enum State {
 impl Inner {
     fn set_state(&self, state: State) {
         let previous = std::mem::replace(&mut *lock(&self.state), state);
-        self.store.changed.notify_waiters();
+        self.dialer.shared.client.state.changed.notify_waiters();
         // Dropped outside the mutex, because this may be the last reference to a connection.
         if let State::Up(session) = previous {
-            session.end(&closed_error());
+            session.end_with(&closed_error());
         }
     }
 
@@ -98,34 +94,29 @@ impl ReconnectingConnection {
     /// Spawns the supervisor, which opens sessions.
     pub(crate) fn spawn(dialer: Dialer) -> Self {
         let inner = Arc::new(Inner {
+            dialer,
             state: Mutex::new(State::Opening),
-            store: dialer.shared.client.state.clone(),
             liveness_requested: Notify::new(),
             ping_timeout: AtomicU64::new(u64::MAX),
-            min_ping_timeout: match dialer.purpose {
-                Purpose::Renewals => MIN_PING_TIMEOUT,
-                // Replacing the command connection loses the place in every queue. On the
-                // connection for acks, a PING can be queued behind a WAIT.
-                Purpose::Commands | Purpose::Runtime | Purpose::Acks => MAX_PING_TIMEOUT,
-            },
             permits: Semaphore::new(MAX_IN_FLIGHT),
             close: Notify::new(),
         });
-        let connection = ReconnectingConnection {
-            inner: inner.clone(),
-        };
-        let transport = dialer.transport.clone();
-        let supervisor = Supervisor { dialer, inner };
-        transport.spawn(Box::pin(async move {
+        let supervisor = Supervisor(inner.clone());
+        inner.dialer.transport.spawn(Box::pin(async move {
+            let inner = &*supervisor.0;
             tokio::select! {
                 biased;
-                () = supervisor.inner.close.notified() => {
-                    supervisor.dialer.health.connection_down(supervisor.connection_kind());
+                () = inner.close.notified() => {
+                    inner.dialer.health.connection_down(inner.connection_kind());
                 }
-                () = supervisor.run() => {}
+                () = inner.run() => {}
             }
         }));
-        connection
+        ReconnectingConnection { inner }
+    }
+
+    pub(crate) fn dialer(&self) -> &Dialer {
+        &self.inner.dialer
     }
 
     /// Returns the current session, or why there is none.
@@ -169,15 +160,21 @@ impl ReconnectingConnection {
     /// Waits until a session is open, or the connection is closed for good.
     pub(crate) async fn ready(&self) {
         let is_down = || matches!(&*lock(&self.inner.state), State::Opening | State::Down(_));
-        wait_until(&self.inner.store.changed, || (!is_down()).then_some(())).await;
+        wait_until(&self.dialer().shared.client.state.changed, || {
+            (!is_down()).then_some(())
+        })
+        .await;
     }
 
     /// Requests a liveness check after a command went unanswered for `unanswered`. The connection
     /// is replaced if a PING goes unanswered for as long again, within the limits of its purpose.
     pub(crate) fn check_liveness(&self, unanswered: Duration) {
-        let ping_timeout = unanswered
-            .max(self.inner.min_ping_timeout)
-            .min(MAX_PING_TIMEOUT);
+        let ping_timeout = match self.inner.dialer.purpose {
+            Purpose::Renewals => unanswered.clamp(MIN_PING_TIMEOUT, MAX_PING_TIMEOUT),
+            // Replacing the command connection loses the place in every queue. On the connection
+            // for acks, a PING can be queued behind a WAIT.
+            Purpose::Commands | Purpose::Runtime | Purpose::Acks => MAX_PING_TIMEOUT,
+        };
         let millis = u64::try_from(ping_timeout.as_millis()).unwrap_or(u64::MAX);
         self.inner.ping_timeout.fetch_min(millis, Ordering::AcqRel);
         self.inner.liveness_requested.notify_one();
@@ -194,32 +191,29 @@ impl Drop for ReconnectingConnection {
     }
 }
 
-struct Supervisor {
-    dialer: Dialer,
-    inner: Arc<Inner>,
-}
+/// Sets [`State::Closed`] when the task that opens sessions ends, even by a panic.
+struct Supervisor(Arc<Inner>);
 
-/// Sets [`State::Closed`] when the supervisor ends, even by a panic.
 impl Drop for Supervisor {
     fn drop(&mut self) {
-        self.inner.set_state(State::Closed);
+        self.0.set_state(State::Closed);
     }
 }
 
-impl Supervisor {
+impl Inner {
     async fn run(&self) {
         let mut loss = None;
         loop {
             let session = self.open(loss).await;
-            let error = monitor(&session, &self.inner).await;
+            let error = monitor(&session, self).await;
             // Servers and proxies close connections that have been idle for long.
-            let is_idle = self.inner.permits.available_permits() == MAX_IN_FLIGHT;
+            let is_idle = self.permits.available_permits() == MAX_IN_FLIGHT;
             let may_be_idle =
                 self.dialer.purpose != Purpose::Commands || session.client.is_polling();
             let is_harmless = is_idle && may_be_idle;
-            session.end(&error);
+            session.end_with(&error);
             drop(session);
-            self.inner.set_state(State::Down(error));
+            self.set_state(State::Down(error));
             let since = self.dialer.health.connection_down(self.connection_kind());
             loss = Some(ConnectionLoss { since, is_harmless });
         }
@@ -244,7 +238,7 @@ impl Supervisor {
             match with_timeout(timeout, self.dialer.dial(replaces)).await {
                 Ok(session) => {
                     let session = Arc::new(session);
-                    self.inner.set_state(State::Up(session.clone()));
+                    self.set_state(State::Up(session.clone()));
                     health.connection_up(self.connection_kind(), loss);
                     // This client has no holds or waiters at a server that it uses for the first
                     // time.
@@ -264,7 +258,7 @@ impl Supervisor {
                     }
                     // A connection that is replaced at the first attempt is not reported.
                     health.report(Cause::Disconnected(self.connection_kind()), &error);
-                    self.inner.set_state(State::Down(error));
+                    self.set_state(State::Down(error));
                     let random = self.dialer.shared.client.random.next();
                     tokio::time::sleep(jittered(backoff.next_delay(), random)).await;
                     let longest = MAX_RECONNECT_TIMEOUT.max(connect_timeout);

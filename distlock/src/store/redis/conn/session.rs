@@ -53,7 +53,7 @@ impl Session {
     }
 
     /// Records why the session has ended, unless it had ended before.
-    pub(crate) fn end(&self, error: &StoreError) {
+    pub(crate) fn end_with(&self, error: &StoreError) {
         // Fails if it is set.
         let _ = self.end.set(error.clone());
     }

@@ -53,7 +53,12 @@ impl AckConnections {
         {
             return Ok(acks.clone());
         }
-        let acks = Arc::new(AckConnection::open(self.dialer.clone(), durability));
+        let acks = Arc::new(AckConnection {
+            connection: ReconnectingConnection::spawn(self.dialer.clone()),
+            durability,
+            turn: Arc::default(),
+            activity_before: AtomicU64::default(),
+        });
         connections.push(acks.clone());
         Ok(acks)
     }
@@ -78,7 +83,6 @@ impl AckConnections {
 pub(crate) struct AckConnection {
     connection: ReconnectingConnection,
     durability: Durability,
-    dialer: Dialer,
     /// Locked from the send of a write until the reply to its `WAIT`.
     turn: Arc<tokio::sync::Mutex<()>>,
     /// The connection's activity count before the last write was sent.
@@ -89,16 +93,6 @@ pub(crate) struct AckConnection {
 pub(crate) type Sent<T> = (Arc<Session>, Result<T, StoreError>);
 
 impl AckConnection {
-    fn open(dialer: Dialer, durability: Durability) -> Self {
-        AckConnection {
-            connection: ReconnectingConnection::spawn(dialer.clone()),
-            durability,
-            dialer,
-            turn: Arc::default(),
-            activity_before: AtomicU64::default(),
-        }
-    }
-
     /// Sends an idempotent write, and waits until its requirement is met. On any error after
     /// sending, the write may have been applied.
     pub(crate) fn write<'a>(
@@ -165,10 +159,11 @@ impl AckConnection {
         let activity_before = session.connection.activity();
         self.activity_before
             .store(activity_before, Ordering::Relaxed);
-        let sent_at = self.dialer.shared.client.clock.now();
+        let dialer = self.connection.dialer();
+        let sent_at = dialer.shared.client.clock.now();
         let (reply_to, replies) = oneshot::channel();
         let used = session.clone();
-        self.dialer.transport.spawn(Box::pin(async move {
+        dialer.transport.spawn(Box::pin(async move {
             let _turn = turn;
             let replies = tokio::select! {
                 biased;

@@ -1,7 +1,7 @@
 //! Re-authentication of open connections, because they may outlive the credentials that they were
 //! opened with.
 
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
 use futures_util::future::{FutureExt, join_all};
@@ -9,11 +9,8 @@ use futures_util::future::{FutureExt, join_all};
 use crate::config::credentials::{Credentials, CredentialsProvider};
 use crate::error::Outage;
 use crate::protocol::store_error::{Code, StoreError};
-use crate::store::redis::conn::client::Client;
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
-use crate::store::redis::transport::Transport;
-use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::login;
 use crate::store::redis::wire::errors;
 use crate::store::{Note, StoreEvent};
@@ -21,43 +18,31 @@ use crate::store::{Note, StoreEvent};
 /// Upper limit of the delay before a failed re-authentication is retried.
 const RETRY_AUTH_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Opens a node's connections in the background. Re-authenticates them at intervals, if their
-/// credentials come from a provider.
-pub(crate) fn connect_lazy(
-    config: &RedisConfig,
-    transport: Arc<dyn Transport>,
-    client: Client,
-) -> Arc<Node> {
-    let node = Node::connect_lazy(config, transport.clone(), client);
-    if let Some(provider) = &config.credentials {
-        let task = run(Arc::downgrade(&node), provider.clone());
-        transport.spawn(node.while_open(Box::pin(task)));
-    }
-    node
-}
-
-async fn run(node: Weak<Node>, provider: CredentialsProvider) {
-    let mut pause = provider.interval;
-    let mut is_reported = false;
-    loop {
-        tokio::time::sleep(pause).await;
-        let Some(node) = node.upgrade() else {
-            return;
-        };
-        pause = match reauthenticate(&node, &provider).await {
-            Ok(()) => {
-                is_reported = false;
-                provider.interval
-            }
-            Err(error) => {
-                if !is_reported {
-                    let error = error.at(node.address());
-                    (node.shared.client.events)(StoreEvent::Log(Note::NotAuthenticated(error)));
+impl Node {
+    /// Re-authenticates the connections of a node at the intervals of the provider.
+    pub(super) async fn reauthenticate(node: Weak<Self>, provider: CredentialsProvider) {
+        let mut pause = provider.interval;
+        let mut is_reported = false;
+        loop {
+            tokio::time::sleep(pause).await;
+            let Some(node) = node.upgrade() else {
+                return;
+            };
+            pause = match reauthenticate(&node, &provider).await {
+                Ok(()) => {
+                    is_reported = false;
+                    provider.interval
                 }
-                is_reported = true;
-                provider.interval.min(RETRY_AUTH_INTERVAL)
-            }
-        };
+                Err(error) => {
+                    if !is_reported {
+                        let error = error.at(node.address());
+                        (node.shared.client.events)(StoreEvent::Log(Note::NotAuthenticated(error)));
+                    }
+                    is_reported = true;
+                    provider.interval.min(RETRY_AUTH_INTERVAL)
+                }
+            };
+        }
     }
 }
 

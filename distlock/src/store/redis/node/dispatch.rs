@@ -206,9 +206,9 @@ impl Node {
     pub(crate) fn end_sessions_if_demoted(&self, session: &Session, error: &StoreError) {
         let is_demoted = error.outage == Outage::ReadOnly || error.code == Code::PrimaryDown;
         if is_demoted && !session.has_ended() {
-            session.end(error);
+            session.end_with(error);
             for session in self.sessions() {
-                session.end(error);
+                session.end_with(error);
             }
         }
     }

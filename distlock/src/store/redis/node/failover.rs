@@ -8,7 +8,9 @@ use futures_util::future::{FutureExt, join_all};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
+use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
 use crate::store::redis::transport::sentinel::Sentinels;
 use crate::store::redis::transport::url::Host;
@@ -76,7 +78,8 @@ async fn watch_through(host: &Host, node: &Weak<Node>, sentinels: &Sentinels) {
 /// Ends every session to another server, if the sentinels agree on `primary`.
 async fn follow_primary(node: &Weak<Node>, sentinels: &Sentinels, primary: &Host) {
     let name = sentinels.address_of(primary);
-    let is_followed = |node: Arc<Node>| node.is_connected_only_to(&name);
+    let is_elsewhere = |session: &Arc<Session>| session.connection.peer() != Some(&*name);
+    let is_followed = |node: Arc<Node>| !node.sessions().any(|session| is_elsewhere(&session));
     if node.upgrade().is_none_or(is_followed) {
         return;
     }
@@ -85,6 +88,10 @@ async fn follow_primary(node: &Weak<Node>, sentinels: &Sentinels, primary: &Host
         && agreed == *primary
         && let Some(node) = node.upgrade()
     {
-        node.end_sessions_except(&name);
+        let detail = format!("the sentinels report {name} as the primary now");
+        let error = StoreError::new(Outage::NotReady, detail);
+        for session in node.sessions().filter(is_elsewhere) {
+            session.end_with(&error);
+        }
     }
 }

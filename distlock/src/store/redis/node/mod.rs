@@ -3,8 +3,9 @@
 
 pub(crate) mod acks;
 pub(crate) mod acquire;
-pub(crate) mod authentication;
+mod authentication;
 pub(crate) mod check_schedule;
+mod commands;
 pub(crate) mod dispatch;
 pub(crate) mod failover;
 pub(crate) mod fan_out;
@@ -19,7 +20,6 @@ use std::time::Duration;
 use redis::Cmd;
 use tokio::sync::watch;
 
-use crate::error::Outage;
 use crate::protocol::messages::{Acquire, AcquireReply};
 use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
@@ -79,6 +79,10 @@ impl Node {
         });
         let close_idle = node.runtime_connections.clone().close_idle();
         transport.spawn(node.while_open(Box::pin(close_idle)));
+        if let Some(provider) = &config.credentials {
+            let task = Self::reauthenticate(Arc::downgrade(&node), provider.clone());
+            transport.spawn(node.while_open(Box::pin(task)));
+        }
         node
     }
 
@@ -161,22 +165,6 @@ impl Node {
     /// Returns true until the first attempts to open the command and the renewal connection end.
     pub(crate) fn is_opening(&self) -> bool {
         self.commands.is_opening() || self.renewals.is_opening()
-    }
-
-    /// Returns true if every session of [`Node::sessions`] is connected to `peer`.
-    pub(crate) fn is_connected_only_to(&self, peer: &str) -> bool {
-        let mut up = self.sessions();
-        up.all(|session| session.connection.peer() == Some(peer))
-    }
-
-    /// Ends every session that is not connected to `peer`, which is now the primary.
-    pub(crate) fn end_sessions_except(&self, peer: &str) {
-        for session in self.sessions() {
-            if session.connection.peer() != Some(peer) {
-                let detail = format!("the sentinels report {peer} as the primary now");
-                session.end(&StoreError::new(Outage::NotReady, detail));
-            }
-        }
     }
 
     /// Returns the open sessions, except those of runtime connections.

@@ -2,22 +2,16 @@
 //! for its grants soon after it queued, and then less and less often. Every command concerns one
 //! lock, because a proxy routes it by its first key.
 
-use std::slice::from_ref;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
-use futures_util::future::FutureExt;
 use tokio::time::Instant;
 
-use crate::protocol::messages::{
-    CheckQueue, CheckQueueReply, Grant, HolderView, NO_TOKEN, RenewReply, Renewal,
-};
-use crate::protocol::store_error::StoreError;
+use crate::protocol::messages::{CheckQueue, CheckQueueReply, Grant, HolderView, NO_TOKEN};
 use crate::protocol::timing::QUEUE_CHECK_INTERVAL;
 use crate::store::StoreEvent;
+use crate::store::command::{Command, CommandReply};
 use crate::store::redis::node::Node;
 use crate::store::redis::node::check_schedule::CheckSchedule;
-use crate::store::redis::node::fan_out;
 
 /// Runs the due queue checks, and reports grants as if the server had pushed them.
 pub(crate) async fn run(node: Weak<Node>, check_schedule: Arc<CheckSchedule>) {
@@ -36,7 +30,9 @@ pub(crate) async fn run(node: Weak<Node>, check_schedule: Arc<CheckSchedule>) {
         };
         let checks = check_schedule.take_due(Instant::now());
         // Errors are left to the manager's own queue checks, which report them.
-        if let Ok(replies) = check_queues(&node, &checks, QUEUE_CHECK_INTERVAL).await {
+        let check = Command::CheckQueue(&checks);
+        let checked = node.execute(None, check, QUEUE_CHECK_INTERVAL).await;
+        if let Ok(CommandReply::QueueChecked(replies)) = checked {
             for (check, reply) in checks.iter().zip(replies) {
                 report_grant(&node, check, &reply);
             }
@@ -76,24 +72,4 @@ fn report_grant(node: &Node, check: &CheckQueue, reply: &CheckQueueReply) {
             }));
         }
     }
-}
-
-/// Runs queue checks for a polling client, with one command per lock.
-pub(crate) async fn check_queues(
-    node: &Node,
-    checks: &[CheckQueue],
-    timeout: Duration,
-) -> Result<Vec<CheckQueueReply>, StoreError> {
-    let check = |check| node.run(from_ref(check), timeout).boxed();
-    fan_out::check_queues(checks, check).await
-}
-
-/// Runs renewals for a polling client, with one command per lock.
-pub(crate) async fn renew(
-    node: &Node,
-    batch: &[Renewal],
-    timeout: Duration,
-) -> Result<RenewReply, StoreError> {
-    let renew = |renewal| node.run(from_ref(renewal), timeout).boxed();
-    fan_out::renew(&*node.shared.client.clock, batch, renew).await
 }

@@ -21,9 +21,9 @@ impl Node {
         Ok(reply)
     }
 
-    /// Releases all entries of an owner here, until a live waiter is reached. Its acquires that went
-    /// unanswered may be applied later, so its release is then repeated after their apply deadlines
-    /// (R2).
+    /// Releases all entries of an owner here, until a live waiter is reached. Its acquires that
+    /// went unanswered may be applied later, so its release is then repeated after their apply
+    /// deadlines (R2).
     pub(crate) async fn release_on(
         &self,
         session: &Session,

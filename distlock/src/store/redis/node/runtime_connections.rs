@@ -28,10 +28,8 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Upper limit of commands in flight on one runtime connection; others use the I/O thread.
 const MAX_IN_FLIGHT: usize = 1_024;
 
-/// Time without a reply after which a connection gets no more commands, and after which it is
-/// replaced.
+/// Time without a reply after which a connection gets no more commands.
 const MAX_REPLY_DELAY: Duration = Duration::from_millis(100);
-const MAX_SILENCE: Duration = Duration::from_secs(1);
 
 /// The runtime connections of one client.
 pub(crate) struct RuntimeConnections {
@@ -146,12 +144,13 @@ impl RuntimeConnections {
                 if latest != *activity {
                     (*activity, *active_at) = (latest, now);
                 }
-                let silence = now.since(*active_at);
-                let is_over = commands_end.initialized() || session.has_ended();
-                if !is_over && silence < MAX_SILENCE {
-                    // Each command in flight has a reference.
-                    let has_capacity = Arc::strong_count(session) <= MAX_IN_FLIGHT;
-                    return (has_capacity && silence < MAX_REPLY_DELAY).then(|| session.clone());
+                let is_silent = now >= *active_at + MAX_REPLY_DELAY;
+                // Each command in flight has a reference. If there is none, it was given up.
+                let in_flight = Arc::strong_count(session) - 1;
+                let is_lost = is_silent && in_flight == 0;
+                if !commands_end.initialized() && !session.has_ended() && !is_lost {
+                    let has_capacity = in_flight < MAX_IN_FLIGHT && !is_silent;
+                    return has_capacity.then(|| session.clone());
                 }
                 *state = RuntimeState::Counting(1);
             }

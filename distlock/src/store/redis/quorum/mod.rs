@@ -141,7 +141,7 @@ impl Quorum {
                     ..config.clone()
                 };
                 let transport = (client.transport_factory)(SocketTransport::new(&config, &server));
-                authentication::connect_lazy(&config, transport, node_client.clone())
+                Node::connect_lazy(&config, transport, node_client.clone())
             };
             Quorum {
                 nodes: hosts.iter().map(open_node).collect(),
