@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::{CommandContext, MAX_WORK};
-use super::holds::{Fence, Hold, HoldState, Holds};
-use super::once::StoredRecord;
+use super::holds::{Fence, Hold, HoldState, Holds, StoredRecord};
 use super::queue::{OwnerId, Queue, QueueEntry, REMOVAL_COST};
 use crate::fencing::FencingToken;
 use crate::protocol::holder_name;
@@ -94,12 +93,10 @@ impl MemoryLock {
             return reply;
         }
         let owner_id = context.owner_id(request.owner);
-        if !self.is_taken()
-            && let NextGrant::Caller | NextGrant::NoWaiter =
-                self.grant_next(context, Some(&owner_id))
-        {
+        let outcome = self.grant_next(context, Some(&owner_id));
+        if let NextGrant::Caller | NextGrant::NoWaiter = outcome {
             self.queue.remove(&owner_id);
-            let entry = QueueEntry::new(context, request);
+            let entry = context.entry(request);
             return AcquireReply::Held(self.hold_for(context, &entry, request.timing.ttl()));
         }
         let is_revoked = |hold: &mut Hold| hold.state == HoldState::Revoked;
@@ -110,21 +107,31 @@ impl MemoryLock {
         if let Some(proof) = self.extend(context, &owner_id, request.timing) {
             return AcquireReply::Held(proof);
         }
+        self.join_or_refuse(context, request, &outcome)
+    }
+
+    /// Queues a request that waits. `outcome` is that of granting to the waiters before it.
+    pub(super) fn join_or_refuse(
+        &mut self,
+        context: &CommandContext<'_>,
+        request: &Acquire<'_>,
+        outcome: &NextGrant,
+    ) -> AcquireReply {
         let holders = self.holds.views(context);
         if request.wait.is_zero() {
             // A client that queues checks every half second, and cuts the TTL down then.
             self.clamp_ttl(context.now);
             return AcquireReply::Busy(holders);
         }
-        match (self.join(context, request), holders.is_empty()) {
+        match (self.join(context, request), outcome) {
             (false, _) => AcquireReply::Full(holders),
-            (true, true) => AcquireReply::Unfinished,
-            (true, false) => AcquireReply::Queued(holders),
+            (true, NextGrant::WorkLimit) => AcquireReply::Unfinished,
+            (true, _) => AcquireReply::Queued(holders),
         }
     }
 
     /// Queues an owner, or updates its entry. Returns false if the queue is full.
-    pub(super) fn join(&mut self, context: &CommandContext<'_>, request: &Acquire<'_>) -> bool {
+    fn join(&mut self, context: &CommandContext<'_>, request: &Acquire<'_>) -> bool {
         let owner_id = context.owner_id(request.owner);
         let max_waiters = context.client.max_waiters;
         if !self.queue.contains(&owner_id) && self.queue.len() >= max_waiters {
@@ -133,7 +140,7 @@ impl MemoryLock {
                 return false;
             }
         }
-        self.queue.join(QueueEntry::new(context, request));
+        self.queue.join(context.entry(request));
         true
     }
 
