@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::context::{CommandContext, MAX_WORK};
 use super::holds::{Fence, Hold, HoldState, Holds, StoredRecord};
 use super::queue::{OwnerId, Queue, QueueEntry, REMOVAL_COST};
+use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::protocol::holder_name;
 use crate::protocol::kind::Kind;
@@ -73,11 +74,14 @@ impl MemoryLock {
         context: &mut CommandContext<'_>,
         request: &Acquire<'_>,
     ) -> AcquireReply {
+        // As in Redis, a record goes before waiters of another kind, but not before its holders.
+        if self.holds.kind().is_none_or(|kind| kind == LockKind::Mutex)
+            && let Some(record) = self.rejecting_record(context, request)
+        {
+            return AcquireReply::AlreadyRan(record);
+        }
         if let Some(wrong_kind) = self.reject_other_kind(context, request.kind) {
             return wrong_kind;
-        }
-        if let Some(record) = self.rejecting_record(context, request) {
-            return AcquireReply::AlreadyRan(record);
         }
         if request.kind.is_counted() {
             let last_kind = self.holds.kind();
