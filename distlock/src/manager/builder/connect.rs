@@ -294,8 +294,11 @@ impl LockManagerBuilder {
             (Some(_), Some(interval)) if interval < Duration::from_secs(1) => {
                 refuse("`credentials_refresh_interval` must be at least a second")
             }
-            (Some(provider), None) => Ok(Some(provider.clone())),
-            (Some(provider), Some(interval)) => Ok(Some(provider.clone().with_interval(interval))),
+            (Some(provider), interval) => {
+                let mut provider = provider.clone();
+                provider.interval = interval.unwrap_or(provider.interval);
+                Ok(Some(provider))
+            }
         }
     }
 
