@@ -76,7 +76,7 @@ impl MemoryLock {
         let is_first = matches!(outcome, NextGrant::NoWaiter);
         if is_first && self.holds.has_room(kind) {
             let entry = context.entry(request);
-            return AcquireReply::Held(self.hold_for(context, &entry, request.timing.ttl()));
+            return AcquireReply::Held(self.hold_for(context, entry, request.timing.ttl()));
         }
         self.join_or_refuse(context, request, &outcome)
     }
@@ -106,12 +106,13 @@ impl MemoryLock {
                 continue;
             };
             if me == Some(&head.owner_id) {
-                self.hold_for(context, &head, head.timing.ttl());
+                let ttl = head.timing.ttl();
+                self.hold_for(context, head, ttl);
             } else {
                 let short_end = context.now + head.timing.short_grant_timing().ttl();
                 let client = head.owner_id.client.clone();
                 self.holds.unconfirmed.insert(client, short_end);
-                self.grant(context, &head);
+                self.grant(context, head);
             }
         }
         NextGrant::WorkLimit

@@ -2,7 +2,6 @@
 //! step. Those of a counted lock are in `counted`.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::{CommandContext, MAX_WORK};
@@ -101,7 +100,7 @@ impl MemoryLock {
         if let NextGrant::Caller | NextGrant::NoWaiter = outcome {
             self.queue.remove(&owner_id);
             let entry = context.entry(request);
-            return AcquireReply::Held(self.hold_for(context, &entry, request.timing.ttl()));
+            return AcquireReply::Held(self.hold_for(context, entry, request.timing.ttl()));
         }
         let is_revoked = |hold: &mut Hold| hold.state == HoldState::Revoked;
         if self.holds.get_mut(&owner_id).is_some_and(is_revoked) {
@@ -403,7 +402,7 @@ impl MemoryLock {
                 && context.is_alive(&head.owner_id.client)
             {
                 if let Some(head) = self.queue.mark_head() {
-                    self.grant(context, &head);
+                    self.grant(context, head);
                 }
                 return NextGrant::Taken;
             } else {
@@ -415,25 +414,27 @@ impl MemoryLock {
     }
 
     /// Grants the lock to a waiter for a short time, and notifies its client.
-    pub(super) fn grant(&mut self, context: &mut CommandContext<'_>, entry: &QueueEntry) {
+    pub(super) fn grant(&mut self, context: &mut CommandContext<'_>, entry: QueueEntry) {
         let short = entry.timing.short_grant_timing();
+        let (key, is_counted) = (entry.key.clone(), entry.kind.is_counted());
+        let OwnerId { client, owner } = entry.owner_id.clone();
         let proof = self.hold_for(context, entry, short.ttl());
         let grant = Grant {
-            key: entry.key.clone(),
-            is_counted: entry.kind.is_counted(),
-            owner: entry.owner_id.owner,
+            key,
+            is_counted,
+            owner,
             token: proof.token,
             granted_at: Some(context.now),
             lease: short.lease,
         };
-        context.push(&entry.owner_id.client, StoreEvent::Granted(grant));
+        context.push(&client, StoreEvent::Granted(grant));
     }
 
     /// Adds the hold of an acquisition. A reader joins the current read phase.
     pub(super) fn hold_for(
         &mut self,
         context: &CommandContext<'_>,
-        entry: &QueueEntry,
+        entry: QueueEntry,
         ttl: Duration,
     ) -> Proof {
         let is_read = entry.kind == Kind::Read;
@@ -441,14 +442,14 @@ impl MemoryLock {
         let token = phase.unwrap_or_else(|| self.next_token(context));
         self.holds.phase = is_read.then_some(token);
         self.holds.add(Hold {
-            owner_id: entry.owner_id.clone(),
+            owner_id: entry.owner_id,
             kind: entry.kind,
             token,
             state: HoldState::Held,
             max_ttl: entry.timing.ttl(),
             expires_at: context.now + ttl,
             since: context.wall,
-            name: Arc::clone(&entry.name),
+            name: entry.name,
         });
         context.proof(token)
     }
