@@ -8,7 +8,7 @@ use quote::ToTokens as _;
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::spanned::Spanned as _;
-use syn::{Expr, ExprLit, ExprPath, ExprUnary, Lit, LitStr, Path, Token, UnOp, parse_quote};
+use syn::{Expr, ExprPath, Lit, LitInt, LitStr, Path, Token, parse_quote};
 
 use crate::args::once::Once;
 use crate::captures;
@@ -348,30 +348,15 @@ fn read_keys(value: &Expr) -> syn::Result<Vec<LitStr>> {
 
 fn read_min_replicas(value: &Expr) -> syn::Result<u32> {
     let example = example("min_replicas");
-    let message = match without_groups(value) {
-        Expr::Lit(ExprLit {
-            lit: Lit::Int(number),
-            ..
-        }) => match number.base10_parse() {
-            Ok(n) => return Ok(n),
-            Err(_) => format!("`min_replicas` is a number of replicas: write `{example}`"),
-        },
-        Expr::Lit(ExprLit {
-            lit: Lit::Str(text),
-            ..
-        }) if text.value().parse::<u32>().is_ok() => {
+    let message = match value::int_literal(value).map(LitInt::base10_parse) {
+        Some(Ok(n)) => return Ok(n),
+        Some(Err(_)) => format!("`min_replicas` is a number of replicas: write `{example}`"),
+        None => value::number_mistake("min_replicas", value).unwrap_or_else(|| {
             format!(
-                "`min_replicas` is a number: write it without quotes, `min_replicas = {}`",
-                text.value()
+                "`min_replicas` is a number, such as `{example}`: for a value known only at run time, use \
+                 `LockManagerBuilder::min_replicas`"
             )
-        }
-        Expr::Unary(ExprUnary {
-            op: UnOp::Neg(_), ..
-        }) => format!("`min_replicas` cannot be negative: write `{example}`"),
-        _ => format!(
-            "`min_replicas` is a number, such as `{example}`: for a value known only at run time, use \
-             `LockManagerBuilder::min_replicas`"
-        ),
+        }),
     };
     Err(syn::Error::new_spanned(value, message))
 }

@@ -47,15 +47,8 @@ pub(crate) struct Boxed {
 impl Function {
     /// Returns `None` if there is no signature to check the key against.
     pub(crate) fn parse(item: TokenStream, errors: &mut Errors) -> Option<Function> {
-        match syn::parse2::<Item>(item) {
-            Ok(Item::Function(parsed)) => parsed.into_function(errors),
-            Ok(Item::Other { span, what, remedy }) => {
-                errors.push_at(
-                    span,
-                    format!("`#[distributed_lock]` locks an `async fn`, not {what}: {remedy}"),
-                );
-                None
-            }
+        match syn::parse2::<Parsed>(item) {
+            Ok(parsed) => parsed.into_function(errors),
             Err(error) => {
                 errors.push(error);
                 None
@@ -136,16 +129,7 @@ impl Function {
     }
 }
 
-/// An item, parsed only as far as needed.
-enum Item {
-    Function(Box<Parsed>),
-    Other {
-        span: Span,
-        what: &'static str,
-        remedy: &'static str,
-    },
-}
-
+/// A function, parsed only as far as needed.
 struct Parsed {
     attrs: Vec<Attribute>,
     vis: Visibility,
@@ -154,14 +138,15 @@ struct Parsed {
     body: Option<(Span, Vec<Attribute>, TokenStream)>,
 }
 
-impl Parse for Item {
-    fn parse(input: ParseStream<'_>) -> syn::Result<Item> {
+impl Parse for Parsed {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Parsed> {
         let attrs = input.call(Attribute::parse_outer)?;
         let vis = input.parse::<Visibility>()?;
         if let Some((what, remedy)) = other_item(input) {
-            let span = input.span();
-            input.parse::<TokenStream>()?;
-            return Ok(Item::Other { span, what, remedy });
+            return Err(syn::Error::new(
+                input.span(),
+                format!("`#[distributed_lock]` locks an `async fn`, not {what}: {remedy}"),
+            ));
         }
         let sig = input.parse::<Signature>()?;
         let body = if input.parse::<Option<Token![;]>>()?.is_some() {
@@ -174,12 +159,12 @@ impl Parse for Item {
             let statements = inside.parse::<TokenStream>()?;
             Some((braces, inner_attrs, statements))
         };
-        Ok(Item::Function(Box::new(Parsed {
+        Ok(Parsed {
             attrs,
             vis,
             sig,
             body,
-        })))
+        })
     }
 }
 

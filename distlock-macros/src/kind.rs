@@ -1,14 +1,13 @@
 //! The arguments that choose the kind of the lock: `permits`, `weight` and `mode`.
 
-use std::ops::RangeInclusive;
-
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens as _, quote_spanned};
 use syn::spanned::Spanned as _;
-use syn::{Expr, ExprLit, ExprUnary, Lit, UnOp};
+use syn::{Expr, LitInt};
 
 use crate::captures;
 use crate::errors::Errors;
+use crate::names::example;
 use crate::value::{self, string_literal, without_groups};
 
 /// Largest number of permits, as in the `distlock` crate.
@@ -37,8 +36,8 @@ impl Kind {
     /// Reads one of the three arguments.
     pub(crate) fn read(&mut self, argument: &str, value: Expr) -> syn::Result<()> {
         match argument {
-            "permits" => self.permits = Some(read_count("permits", "permits = 3", value)?),
-            "weight" => self.weight = Some(read_count("weight", "weight = 2", value)?),
+            "permits" => self.permits = Some(read_count(argument, value)?),
+            "weight" => self.weight = Some(read_count(argument, value)?),
             _ => self.mode = Some(read_mode(&value)?),
         }
         Ok(())
@@ -122,41 +121,27 @@ impl Kind {
 }
 
 /// Reads a number of permits. Only a literal can be checked here.
-fn read_count(argument: &str, example: &str, value: Expr) -> syn::Result<Count> {
-    const RANGE: RangeInclusive<u32> = 1..=MAX_PERMITS;
-    let message = match without_groups(&value) {
-        Expr::Lit(ExprLit {
-            lit: Lit::Int(number),
-            ..
-        }) => match number.base10_parse::<u32>() {
-            Ok(n) if RANGE.contains(&n) => {
-                return Ok(Count {
-                    expr: value,
-                    value: Some(n),
-                });
-            }
-            _ => format!(
-                "`{argument}` is out of range: write a number from 1 to {MAX_PERMITS}, such as `{example}`"
-            ),
-        },
-        Expr::Unary(ExprUnary {
-            op: UnOp::Neg(_), ..
-        }) => format!("`{argument}` cannot be negative: write `{example}`"),
-        Expr::Lit(_) => match string_literal(&value) {
-            Some(text) if text.value().parse::<u32>().is_ok() => format!(
-                "`{argument}` is a number: write it without quotes, `{argument} = {}`",
-                text.value()
-            ),
-            _ => format!("`{argument}` is a number of permits: write `{example}`"),
-        },
-        _ => {
-            return Ok(Count {
-                expr: value,
-                value: None,
-            });
+fn read_count(argument: &str, expr: Expr) -> syn::Result<Count> {
+    let number = value::int_literal(&expr).map(LitInt::base10_parse::<u32>);
+    let message = match number {
+        Some(Ok(n @ 1..=MAX_PERMITS)) => {
+            let value = Some(n);
+            return Ok(Count { expr, value });
         }
+        Some(_) => format!(
+            "`{argument}` is out of range: write a number from 1 to {MAX_PERMITS}, such as `{}`",
+            example(argument)
+        ),
+        None => match value::number_mistake(argument, &expr) {
+            Some(mistake) => mistake,
+            None if matches!(without_groups(&expr), Expr::Lit(_)) => {
+                let example = example(argument);
+                format!("`{argument}` is a number of permits: write `{example}`")
+            }
+            None => return Ok(Count { expr, value: None }),
+        },
     };
-    Err(syn::Error::new_spanned(value, message))
+    Err(syn::Error::new_spanned(expr, message))
 }
 
 fn read_mode(value: &Expr) -> syn::Result<Mode> {

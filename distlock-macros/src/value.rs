@@ -3,7 +3,7 @@
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens as _, quote_spanned};
 use syn::spanned::Spanned as _;
-use syn::{Expr, ExprLit, Lit, LitStr};
+use syn::{Expr, ExprLit, ExprUnary, Lit, LitInt, LitStr, UnOp};
 
 use crate::names::example;
 
@@ -26,6 +26,34 @@ pub(crate) fn string_literal(value: &Expr) -> Option<&LitStr> {
         }) => Some(text),
         _ => None,
     }
+}
+
+pub(crate) fn int_literal(value: &Expr) -> Option<&LitInt> {
+    match without_groups(value) {
+        Expr::Lit(ExprLit {
+            lit: Lit::Int(number),
+            ..
+        }) => Some(number),
+        _ => None,
+    }
+}
+
+/// Returns the mistake in the value of a number that is negative or in quotes.
+pub(crate) fn number_mistake(argument: &str, value: &Expr) -> Option<String> {
+    if let Expr::Unary(ExprUnary {
+        op: UnOp::Neg(_), ..
+    }) = without_groups(value)
+    {
+        let example = example(argument);
+        return Some(format!(
+            "`{argument}` cannot be negative: write `{example}`"
+        ));
+    }
+    let text = string_literal(value)?.value();
+    text.parse::<u32>().ok()?;
+    Some(format!(
+        "`{argument}` is a number: write it without quotes, `{argument} = {text}`"
+    ))
 }
 
 /// Returns true for a word without its quotes.

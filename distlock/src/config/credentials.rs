@@ -99,10 +99,6 @@ impl CredentialsProvider {
         }
     }
 
-    pub(crate) fn with_interval(self, interval: Duration) -> Self {
-        CredentialsProvider { interval, ..self }
-    }
-
     /// Fetches the credentials. A panic of the provider becomes an error, so the caller continues.
     pub(crate) async fn fetch(&self) -> FetchResult {
         let fetched = AssertUnwindSafe(async { (self.fetch)().await }).catch_unwind();

@@ -188,17 +188,13 @@ impl LockManagerBuilder {
     }
 
     pub(crate) fn settings(&self) -> Settings {
-        Settings {
-            display_name: self.name(),
-            ..self.settings.clone()
-        }
-    }
-
-    pub(crate) fn name(&self) -> String {
         let clean = |name: &String| cleaned(name, MAX_NAME);
         let name = self.client_name.as_ref().map(clean);
-        name.filter(|name| !name.trim().is_empty())
-            .unwrap_or_else(host_and_pid)
+        let name = name.filter(|name| !name.trim().is_empty());
+        Settings {
+            display_name: name.unwrap_or_else(host_and_pid),
+            ..self.settings.clone()
+        }
     }
 
     /// Creates a manager with an in-process store and no thread. All work runs on the current
@@ -297,8 +293,11 @@ impl LockManagerBuilder {
             (Some(_), Some(interval)) if interval < Duration::from_secs(1) => {
                 refuse("`credentials_refresh_interval` must be at least a second")
             }
-            (Some(provider), None) => Ok(Some(provider.clone())),
-            (Some(provider), Some(interval)) => Ok(Some(provider.clone().with_interval(interval))),
+            (Some(provider), interval) => {
+                let mut provider = provider.clone();
+                provider.interval = interval.unwrap_or(provider.interval);
+                Ok(Some(provider))
+            }
         }
     }
 

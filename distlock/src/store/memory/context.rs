@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::queue::OwnerId;
+use super::queue::{OwnerId, QueueEntry};
 use crate::fencing::FencingToken;
 use crate::protocol::holder_name;
-use crate::protocol::messages::{OwnerNumber, Proof};
+use crate::protocol::messages::{Acquire, OwnerNumber, Proof};
 use crate::store::client_id::ClientId;
 use crate::store::{EventSink, StoreEvent};
 use crate::util::clock::BootInstant;
@@ -36,6 +36,9 @@ impl RegisteredClient {
 /// clients (see `lua/next.lua`).
 pub(super) const MAX_WORK: i64 = 500;
 
+/// How long an entry is served after the caller's wait has ended.
+const WAIT_GRACE: Duration = Duration::from_secs(1);
+
 /// The context of one call.
 pub(super) struct CommandContext<'a> {
     pub(super) caller: &'a ClientId,
@@ -54,6 +57,19 @@ impl CommandContext<'_> {
         OwnerId {
             client: self.caller.clone(),
             owner,
+        }
+    }
+
+    /// Returns the acquisition that a request asks for.
+    pub(super) fn entry(&self, request: &Acquire<'_>) -> QueueEntry {
+        QueueEntry {
+            owner_id: self.owner_id(request.owner),
+            key: request.key.clone(),
+            kind: request.kind,
+            timing: request.timing,
+            deadline: self.now + request.wait + WAIT_GRACE,
+            since: self.wall,
+            name: self.client.holder_name(request.metadata),
         }
     }
 

@@ -5,7 +5,7 @@
 use super::context::CommandContext;
 use super::holds::{Hold, HoldState};
 use super::lock::{MemoryLock, NextGrant};
-use super::queue::{OwnerId, QueueEntry, REMOVAL_COST};
+use super::queue::{OwnerId, REMOVAL_COST};
 use crate::error::LockKind;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{Acquire, AcquireReply, Proof};
@@ -75,17 +75,10 @@ impl MemoryLock {
         }
         let is_first = matches!(outcome, NextGrant::NoWaiter);
         if is_first && self.holds.has_room(kind) {
-            let entry = QueueEntry::new(context, request);
-            return AcquireReply::Held(self.hold_for(context, &entry, request.timing.ttl()));
+            let entry = context.entry(request);
+            return AcquireReply::Held(self.hold_for(context, entry, request.timing.ttl()));
         }
-        if request.wait.is_zero() {
-            return AcquireReply::Busy(holders);
-        }
-        match (self.join(context, request), outcome) {
-            (false, _) => AcquireReply::Full(holders),
-            (true, NextGrant::WorkLimit) => AcquireReply::Unfinished,
-            (true, _) => AcquireReply::Queued(holders),
-        }
+        self.join_or_refuse(context, request, &outcome)
     }
 
     /// Grants to the head of the queue while it fits: to `me` for the full lease, to others for a
@@ -113,12 +106,13 @@ impl MemoryLock {
                 continue;
             };
             if me == Some(&head.owner_id) {
-                self.hold_for(context, &head, head.timing.ttl());
+                let ttl = head.timing.ttl();
+                self.hold_for(context, head, ttl);
             } else {
                 let short_end = context.now + head.timing.short_grant_timing().ttl();
                 let client = head.owner_id.client.clone();
                 self.holds.unconfirmed.insert(client, short_end);
-                self.grant(context, &head);
+                self.grant(context, head);
             }
         }
         NextGrant::WorkLimit

@@ -1,4 +1,4 @@
-//! The holds of one lock, and its last fencing token.
+//! The holds of one lock, and what outlives them: its last fencing token and success records.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use crate::fencing::FencingToken;
 use crate::protocol::holder_name;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::HolderView;
+use crate::protocol::once::Record;
 use crate::store::client_id::ClientId;
 use crate::util::clock::BootInstant;
 
@@ -41,6 +42,13 @@ pub(super) enum HoldState {
 #[derive(Debug)]
 pub(super) struct Fence {
     pub(super) token: FencingToken,
+    pub(super) expires_at: BootInstant,
+}
+
+/// A success record.
+#[derive(Debug)]
+pub(super) struct StoredRecord {
+    pub(super) record: Record,
     pub(super) expires_at: BootInstant,
 }
 

@@ -2,13 +2,12 @@
 //! step. Those of a counted lock are in `counted`.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::{CommandContext, MAX_WORK};
-use super::holds::{Fence, Hold, HoldState, Holds};
-use super::once::StoredRecord;
+use super::holds::{Fence, Hold, HoldState, Holds, StoredRecord};
 use super::queue::{OwnerId, Queue, QueueEntry, REMOVAL_COST};
+use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::protocol::holder_name;
 use crate::protocol::kind::Kind;
@@ -74,11 +73,14 @@ impl MemoryLock {
         context: &mut CommandContext<'_>,
         request: &Acquire<'_>,
     ) -> AcquireReply {
+        // As in Redis, a record goes before waiters of another kind, but not before its holders.
+        if self.holds.kind().is_none_or(|kind| kind == LockKind::Mutex)
+            && let Some(record) = self.rejecting_record(context, request)
+        {
+            return AcquireReply::AlreadyRan(record);
+        }
         if let Some(wrong_kind) = self.reject_other_kind(context, request.kind) {
             return wrong_kind;
-        }
-        if let Some(record) = self.rejecting_record(context, request) {
-            return AcquireReply::AlreadyRan(record);
         }
         if request.kind.is_counted() {
             let last_kind = self.holds.kind();
@@ -94,13 +96,11 @@ impl MemoryLock {
             return reply;
         }
         let owner_id = context.owner_id(request.owner);
-        if !self.is_taken()
-            && let NextGrant::Caller | NextGrant::NoWaiter =
-                self.grant_next(context, Some(&owner_id))
-        {
+        let outcome = self.grant_next(context, Some(&owner_id));
+        if let NextGrant::Caller | NextGrant::NoWaiter = outcome {
             self.queue.remove(&owner_id);
-            let entry = QueueEntry::new(context, request);
-            return AcquireReply::Held(self.hold_for(context, &entry, request.timing.ttl()));
+            let entry = context.entry(request);
+            return AcquireReply::Held(self.hold_for(context, entry, request.timing.ttl()));
         }
         let is_revoked = |hold: &mut Hold| hold.state == HoldState::Revoked;
         if self.holds.get_mut(&owner_id).is_some_and(is_revoked) {
@@ -110,21 +110,31 @@ impl MemoryLock {
         if let Some(proof) = self.extend(context, &owner_id, request.timing) {
             return AcquireReply::Held(proof);
         }
+        self.join_or_refuse(context, request, &outcome)
+    }
+
+    /// Queues a request that waits. `outcome` is that of granting to the waiters before it.
+    pub(super) fn join_or_refuse(
+        &mut self,
+        context: &CommandContext<'_>,
+        request: &Acquire<'_>,
+        outcome: &NextGrant,
+    ) -> AcquireReply {
         let holders = self.holds.views(context);
         if request.wait.is_zero() {
             // A client that queues checks every half second, and cuts the TTL down then.
             self.clamp_ttl(context.now);
             return AcquireReply::Busy(holders);
         }
-        match (self.join(context, request), holders.is_empty()) {
+        match (self.join(context, request), outcome) {
             (false, _) => AcquireReply::Full(holders),
-            (true, true) => AcquireReply::Unfinished,
-            (true, false) => AcquireReply::Queued(holders),
+            (true, NextGrant::WorkLimit) => AcquireReply::Unfinished,
+            (true, _) => AcquireReply::Queued(holders),
         }
     }
 
     /// Queues an owner, or updates its entry. Returns false if the queue is full.
-    pub(super) fn join(&mut self, context: &CommandContext<'_>, request: &Acquire<'_>) -> bool {
+    fn join(&mut self, context: &CommandContext<'_>, request: &Acquire<'_>) -> bool {
         let owner_id = context.owner_id(request.owner);
         let max_waiters = context.client.max_waiters;
         if !self.queue.contains(&owner_id) && self.queue.len() >= max_waiters {
@@ -133,7 +143,7 @@ impl MemoryLock {
                 return false;
             }
         }
-        self.queue.join(QueueEntry::new(context, request));
+        self.queue.join(context.entry(request));
         true
     }
 
@@ -392,7 +402,7 @@ impl MemoryLock {
                 && context.is_alive(&head.owner_id.client)
             {
                 if let Some(head) = self.queue.mark_head() {
-                    self.grant(context, &head);
+                    self.grant(context, head);
                 }
                 return NextGrant::Taken;
             } else {
@@ -404,25 +414,27 @@ impl MemoryLock {
     }
 
     /// Grants the lock to a waiter for a short time, and notifies its client.
-    pub(super) fn grant(&mut self, context: &mut CommandContext<'_>, entry: &QueueEntry) {
+    pub(super) fn grant(&mut self, context: &mut CommandContext<'_>, entry: QueueEntry) {
         let short = entry.timing.short_grant_timing();
+        let (key, is_counted) = (entry.key.clone(), entry.kind.is_counted());
+        let OwnerId { client, owner } = entry.owner_id.clone();
         let proof = self.hold_for(context, entry, short.ttl());
         let grant = Grant {
-            key: entry.key.clone(),
-            is_counted: entry.kind.is_counted(),
-            owner: entry.owner_id.owner,
+            key,
+            is_counted,
+            owner,
             token: proof.token,
             granted_at: Some(context.now),
             lease: short.lease,
         };
-        context.push(&entry.owner_id.client, StoreEvent::Granted(grant));
+        context.push(&client, StoreEvent::Granted(grant));
     }
 
     /// Adds the hold of an acquisition. A reader joins the current read phase.
     pub(super) fn hold_for(
         &mut self,
         context: &CommandContext<'_>,
-        entry: &QueueEntry,
+        entry: QueueEntry,
         ttl: Duration,
     ) -> Proof {
         let is_read = entry.kind == Kind::Read;
@@ -430,14 +442,14 @@ impl MemoryLock {
         let token = phase.unwrap_or_else(|| self.next_token(context));
         self.holds.phase = is_read.then_some(token);
         self.holds.add(Hold {
-            owner_id: entry.owner_id.clone(),
+            owner_id: entry.owner_id,
             kind: entry.kind,
             token,
             state: HoldState::Held,
             max_ttl: entry.timing.ttl(),
             expires_at: context.now + ttl,
             since: context.wall,
-            name: Arc::clone(&entry.name),
+            name: entry.name,
         });
         context.proof(token)
     }

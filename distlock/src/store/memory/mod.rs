@@ -1,9 +1,9 @@
 //! The store inside this process, which follows the rules of the Redis scripts.
 //!
 //! `lock` is one lock and its commands (the counterpart of `lua/`), `counted` those of a counted
-//! lock, `queue` its waiters, and `server` all locks and their clients. Nothing runs in the
-//! background. The next call removes what has expired, and the regular queue checks of the waiters
-//! ensure that there is one.
+//! lock, `holds` its holds, `queue` its waiters, and `server` all locks and their clients. Nothing
+//! runs in the background. The next call removes what has expired, and the regular queue checks of
+//! the waiters ensure that there is one.
 
 use std::sync::Arc;
 use std::time::Duration;

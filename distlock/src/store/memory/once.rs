@@ -3,18 +3,11 @@
 use std::time::Duration;
 
 use super::context::CommandContext;
-use super::holds::HoldState;
+use super::holds::{HoldState, StoredRecord};
 use super::lock::MemoryLock;
 use crate::fencing::FencingToken;
 use crate::protocol::messages::{Acquire, OwnerNumber};
 use crate::protocol::once::{Once, Record};
-use crate::util::clock::BootInstant;
-
-#[derive(Debug)]
-pub(super) struct StoredRecord {
-    pub(super) record: Record,
-    pub(super) expires_at: BootInstant,
-}
 
 impl MemoryLock {
     /// Returns the record that rejects an acquire. It then lasts for this call's period.

@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::context::CommandContext;
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
-use crate::protocol::messages::{Acquire, OwnerNumber};
+use crate::protocol::messages::OwnerNumber;
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
 use crate::util::clock::BootInstant;
@@ -15,9 +14,6 @@ use crate::util::clock::BootInstant;
 /// How long a queue is kept after its last deadline, because a grant made just before may be
 /// unconfirmed.
 const QUEUE_GRACE: Duration = Duration::from_secs(11);
-
-/// How long an entry is served after the caller's wait has ended.
-const WAIT_GRACE: Duration = Duration::from_secs(1);
 
 /// The work of removing an entry; looking at one counts as one.
 pub(super) const REMOVAL_COST: i64 = 5;
@@ -43,20 +39,6 @@ pub(super) struct QueueEntry {
     /// The time of arrival, wall time in µs.
     pub(super) since: u64,
     pub(super) name: Arc<str>,
-}
-
-impl QueueEntry {
-    pub(super) fn new(context: &CommandContext<'_>, request: &Acquire<'_>) -> Self {
-        QueueEntry {
-            owner_id: context.owner_id(request.owner),
-            key: request.key.clone(),
-            kind: request.kind,
-            timing: request.timing,
-            deadline: context.now + request.wait + WAIT_GRACE,
-            since: context.wall,
-            name: context.client.holder_name(request.metadata),
-        }
-    }
 }
 
 /// A queue. The head of a mutex's queue is marked from when it was granted the lock until it
