@@ -175,6 +175,9 @@ impl Reply {
     }
 }
 
+/// An owner's client, key and number.
+pub(super) type Owner = (usize, usize, OwnerNumber);
+
 /// The values observed in one store in one sequence.
 #[derive(Default)]
 pub(super) struct Observed {
@@ -183,7 +186,7 @@ pub(super) struct Observed {
     /// Set once an operation may have granted at several times in Redis.
     ignores_since: bool,
     /// The last token that each owner of a client received.
-    received: HashMap<(usize, usize, OwnerNumber), FencingToken>,
+    received: HashMap<Owner, FencingToken>,
     /// The highest token that an owner of each key received, and that before the present operation,
     /// which may grant to several owners.
     highest: [Option<FencingToken>; KEYS],
@@ -209,27 +212,28 @@ impl Observed {
         }
     }
 
-    pub(super) fn received_token(
-        &self,
-        client: usize,
-        key: usize,
-        owner: OwnerNumber,
-    ) -> Option<FencingToken> {
-        self.received.get(&(client, key, owner)).copied()
+    pub(super) fn received_token(&self, owner: Owner) -> Option<FencingToken> {
+        self.received.get(&owner).copied()
+    }
+
+    /// Returns the token that an owner names: its own, or a higher one.
+    pub(super) fn named_token(&self, owner: Owner, is_right: bool) -> FencingToken {
+        let received = self.received_token(owner).map_or(1, FencingToken::get);
+        FencingToken::new(received + u64::from(!is_right))
     }
 
     /// Records a hold. Its token is above the last one, or equal if it is a reader's.
-    fn record(&mut self, client: usize, key: usize, owner: OwnerNumber, token: FencingToken) {
-        let holder = (client, owner);
-        if self.received_token(client, key, owner) == Some(token) {
+    fn record(&mut self, owner: Owner, token: FencingToken) {
+        if self.received_token(owner) == Some(token) {
             return;
         }
+        let (_, key, _) = owner;
         if let Some(known) = self.highest_before[key] {
             let rises = token > known || (token == known && self.is_shared[key]);
-            assert!(rises, "{holder:?} has token {token} after {known}");
+            assert!(rises, "{owner:?} has token {token} after {known}");
         }
         self.highest[key] = self.highest[key].max(Some(token));
-        self.received.insert((client, key, owner), token);
+        self.received.insert(owner, token);
     }
 
     /// Prepares for the next operation.
@@ -338,25 +342,18 @@ impl Observed {
         record.finished = 0;
     }
 
-    fn proof(&mut self, key: usize, proof: &mut Proof) {
+    /// Records the hold of a proof, and normalizes the proof.
+    fn held(&mut self, owner: Owner, proof: &mut Proof) {
+        self.record(owner, proof.token);
         proof.sent_at = BootInstant(0);
-        self.token(key, &mut proof.token);
+        self.token(owner.1, &mut proof.token);
     }
 
-    pub(super) fn acquire(
-        &mut self,
-        client: usize,
-        key: usize,
-        owner: OwnerNumber,
-        kind: Kind,
-        mut reply: AcquireReply,
-    ) -> Reply {
+    pub(super) fn acquire(&mut self, owner: Owner, kind: Kind, mut reply: AcquireReply) -> Reply {
+        let (_, key, _) = owner;
         self.is_shared[key] |= kind == Kind::Read;
         match &mut reply {
-            AcquireReply::Held(proof) => {
-                self.record(client, key, owner, proof.token);
-                self.proof(key, proof);
-            }
+            AcquireReply::Held(proof) => self.held(owner, proof),
             AcquireReply::Queued(holders)
             | AcquireReply::Busy(holders)
             | AcquireReply::Full(holders)
@@ -379,8 +376,7 @@ impl Observed {
         let proofs = reply.map(|proof| {
             let of_key = |(key, owner): &(usize, OwnerNumber)| {
                 let mut proof = proof;
-                self.record(client, *key, *owner, proof.token);
-                self.proof(*key, &mut proof);
+                self.held((client, *key, *owner), &mut proof);
                 proof
             };
             several.iter().map(of_key).collect()
@@ -388,34 +384,18 @@ impl Observed {
         Reply::AcquireAll(proofs)
     }
 
-    pub(super) fn confirm(
-        &mut self,
-        client: usize,
-        key: usize,
-        owner: OwnerNumber,
-        mut reply: Confirmation,
-    ) -> Reply {
+    pub(super) fn confirm(&mut self, owner: Owner, mut reply: Confirmation) -> Reply {
         match &mut reply {
-            Confirmation::Held(proof) => {
-                self.record(client, key, owner, proof.token);
-                self.proof(key, proof);
-            }
-            Confirmation::AlreadyRan(record) => self.success(key, record),
+            Confirmation::Held(proof) => self.held(owner, proof),
+            Confirmation::AlreadyRan(record) => self.success(owner.1, record),
             Confirmation::NotHeld => {}
         }
         Reply::Confirm(reply)
     }
 
-    pub(super) fn downgrade(
-        &mut self,
-        client: usize,
-        key: usize,
-        owner: OwnerNumber,
-        mut reply: Option<Proof>,
-    ) -> Reply {
+    pub(super) fn downgrade(&mut self, owner: Owner, mut reply: Option<Proof>) -> Reply {
         if let Some(proof) = &mut reply {
-            self.record(client, key, owner, proof.token);
-            self.proof(key, proof);
+            self.held(owner, proof);
         }
         Reply::Downgrade(reply)
     }
@@ -471,7 +451,7 @@ impl Observed {
         match message {
             StoreEvent::Granted(grant) => {
                 let (key, owner, mut token) = (place(&grant.key), grant.owner, grant.token);
-                self.record(client, key, owner, token);
+                self.record((client, key, owner), token);
                 self.token(key, &mut token);
                 let lease = grant.lease;
                 format!("{client}:{owner} is granted key {key} with token {token} for {lease:?}")

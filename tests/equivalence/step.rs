@@ -194,7 +194,7 @@ impl Step {
                     once: once_of(kind, once),
                 };
                 let reply = run(&*stores[client], acquire, LIMIT).await?;
-                return Ok(observed.acquire(client, key, owner, kind, reply));
+                return Ok(observed.acquire((client, key, owner), kind, reply));
             }
             Step::Expire {
                 key,
@@ -210,7 +210,7 @@ impl Step {
                     once: None,
                 };
                 let reply = run(&*stores[client], confirm, LIMIT).await?;
-                return Ok(observed.confirm(client, key, owner, reply));
+                return Ok(observed.confirm((client, key, owner), reply));
             }
             Step::Op(Op::AcquireAll {
                 client,
@@ -239,6 +239,7 @@ impl Step {
         Ok(match op {
             Op::Act { pick, key, act } => {
                 let Pick { client, owner, .. } = pick;
+                let this = (client, key, owner);
                 let (store, name, kind) = (&*stores[client], &keys[key], kinds[key]);
                 match act {
                     Act::Confirm { timing, once } => {
@@ -250,25 +251,22 @@ impl Step {
                             durability: Durability::NONE,
                             once: once_of(kind, once),
                         };
-                        observed.confirm(client, key, owner, run(store, confirm, LIMIT).await?)
+                        observed.confirm(this, run(store, confirm, LIMIT).await?)
                     }
                     Act::Downgrade { right, timing } => {
-                        let received = observed.received_token(client, key, owner);
-                        let token = received.map_or(1, FencingToken::get) + u64::from(!right);
                         let downgrade = Downgrade {
                             key: name,
                             owner,
-                            token: FencingToken::new(token),
+                            token: observed.named_token(this, right),
                             timing,
                             durability: Durability::NONE,
                         };
-                        observed.downgrade(client, key, owner, run(store, downgrade, LIMIT).await?)
+                        observed.downgrade(this, run(store, downgrade, LIMIT).await?)
                     }
                     Act::Release { keep_for, success } => {
-                        let received = observed.received_token(client, key, owner);
                         let success = success.and_then(|(once, right)| {
-                            let token = received.map_or(1, FencingToken::get) + u64::from(!right);
-                            Some((once_of(kind, Some(once))?, FencingToken::new(token)))
+                            let token = observed.named_token(this, right);
+                            Some((once_of(kind, Some(once))?, token))
                         });
                         let release = Release {
                             key: name,
@@ -295,13 +293,11 @@ impl Step {
                 let client = picks[0].client;
                 let renewal = |key: usize| {
                     let owner = picks[key].owner;
-                    let received = observed.received_token(client, key, owner);
-                    let token = received.map_or(1, FencingToken::get) + u64::from(!right[key]);
                     Renewal {
                         key: keys[key].clone(),
                         kind: kinds[key],
                         owner,
-                        token: FencingToken::new(token),
+                        token: observed.named_token((client, key, owner), right[key]),
                         timing,
                         durability: Durability::NONE,
                     }
@@ -417,7 +413,9 @@ async fn renew_and_release(
         key: keys[*key].clone(),
         kind: Kind::Mutex,
         owner: *owner,
-        token: (observed.received_token(client, *key, *owner)).expect("it was acquired"),
+        token: observed
+            .received_token((client, *key, *owner))
+            .expect("it was acquired"),
         timing,
         durability: Durability::NONE,
     };

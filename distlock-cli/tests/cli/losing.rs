@@ -117,18 +117,27 @@ async fn a_lock_that_was_deleted_ends_the_command_at_the_next_renewal() {
     assert_eq!(worker.wait(SOON).code(), Some(118));
 }
 
-/// After SIGSTOP, `distlock` renews nothing and kills nothing. Its keeper kills the command.
+/// After SIGSTOP, `distlock` renews nothing and kills nothing. Its keeper kills the command. The
+/// keeper itself may be killed, because another one is started.
 #[tokio::test]
 async fn the_command_does_not_outlive_the_lock_when_distlock_is_suspended() {
-    let scene = Scene::new();
-    let script = script_that_ignores_sigterm(&scene.file("beats"));
-    let mut worker = scene.start(&scene.server.url(), "term", &script);
-    worker.stop_process();
-    scene
-        .no_process_lives_when_another_client_has_the_lock()
-        .await;
-    worker.cont_process();
-    assert_eq!(worker.wait(SOON).code(), Some(118));
+    for is_replaced in [false, true] {
+        let scene = Scene::new();
+        let script = script_that_ignores_sigterm(&scene.file("beats"));
+        let mut worker = scene.start(&scene.server.url(), "term", &script);
+        if is_replaced {
+            let keeper = || keeper_of(worker.pid());
+            let first = keeper().expect("a keeper");
+            signal(first, Signal::SIGKILL);
+            eventually(SOON, || keeper().is_some_and(|other| other != first));
+        }
+        worker.stop_process();
+        scene
+            .no_process_lives_when_another_client_has_the_lock()
+            .await;
+        worker.cont_process();
+        assert_eq!(worker.wait(SOON).code(), Some(118));
+    }
 }
 
 /// The command continues after its SIGTERM, and overlaps with another holder while distlock and its
@@ -207,26 +216,6 @@ async fn the_command_does_not_outlive_the_lock_when_distlock_is_killed() {
     scene
         .no_process_lives_when_another_client_has_the_lock()
         .await;
-}
-
-/// The keeper itself may be killed, because another one is started.
-#[tokio::test]
-async fn a_keeper_that_was_killed_is_replaced() {
-    let scene = Scene::new();
-    let script = script_that_ignores_sigterm(&scene.file("beats"));
-    let mut worker = scene.start(&scene.server.url(), "term", &script);
-    let parent = worker.pid();
-    let first = keeper_of(parent).expect("a keeper");
-    signal(first, Signal::SIGKILL);
-    eventually(SOON, || {
-        keeper_of(parent).is_some_and(|other| other != first)
-    });
-    worker.stop_process();
-    scene
-        .no_process_lives_when_another_client_has_the_lock()
-        .await;
-    worker.cont_process();
-    assert_eq!(worker.wait(SOON).code(), Some(118));
 }
 
 /// If both are killed at once, the kernel kills the command.

@@ -1,7 +1,8 @@
 //! Compile-fail cases of the attribute: each mistake causes one error, with the correct code.
 //!
 //! * `ui/<theme>/<mistake>.rs`: the cases;
-//! * `ui_plain/<mistake>.rs`: the cases of `ui/body` without the attribute, with the same errors.
+//! * `ui_plain/<mistake>.stderr`: the output for the cases of `ui/body` without the attribute, which
+//!   a test writes and removes. They have the same errors.
 //!
 //! `tests/tests/attribute` has the code that compiles, and `unsafe_fn.rs` the unsafe code.
 
@@ -53,16 +54,7 @@ fn every_mistake_gets_its_own_error() {
 
 #[test]
 fn a_mistake_in_the_body_gets_the_errors_of_the_plain_function() {
-    let cases = cases();
-    let in_bodies = cases
-        .iter()
-        .filter(|case| case.parent().is_some_and(|p| p.ends_with("body")));
-    for case in in_bodies {
-        let name = case.file_name().expect("a file");
-        let plain = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("ui_plain")
-            .join(name);
-        assert_eq!(read(&plain), without_attribute(&read(case)));
+    for (case, plain) in in_bodies() {
         let answer = read(&case.with_extension("stderr"));
         let plain_answer = read(&plain.with_extension("stderr"));
         assert_eq!(errors(&answer), errors(&plain_answer), "{}", case.display());
@@ -70,6 +62,18 @@ fn a_mistake_in_the_body_gets_the_errors_of_the_plain_function() {
             assert!(!answer.contains(word), "{answer}");
         }
     }
+}
+
+/// Returns the cases of `ui/body`, each with the place of its plain function.
+fn in_bodies() -> Vec<(PathBuf, PathBuf)> {
+    let plain = Path::new(env!("CARGO_MANIFEST_DIR")).join("ui_plain");
+    let mut cases = cases();
+    cases.retain(|case| case.parent().is_some_and(|theme| theme.ends_with("body")));
+    let with_plain = |case: PathBuf| {
+        let plain = plain.join(case.file_name().expect("a file"));
+        (case, plain)
+    };
+    cases.into_iter().map(with_plain).collect()
 }
 
 fn without_attribute(source: &str) -> String {
@@ -98,7 +102,14 @@ fn errors(answer: &str) -> Vec<(String, String)> {
 
 #[test]
 fn compiler_output_equals_the_expected_files() {
+    for (case, plain) in in_bodies() {
+        fs::write(plain, without_attribute(&read(&case))).expect("a file");
+    }
     let tests = trybuild::TestCases::new();
     tests.compile_fail("ui/*/*.rs");
     tests.compile_fail("ui_plain/*.rs");
+    drop(tests);
+    for (_, plain) in in_bodies() {
+        fs::remove_file(plain).expect("a file");
+    }
 }

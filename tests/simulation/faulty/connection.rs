@@ -222,7 +222,7 @@ impl Wire {
             _ => fate,
         };
         if let (Some(fault), Some(op)) = (fate.reply, sent.op()) {
-            site.fault(fault, format_args!("{op}, takes {}", fate.reply_takes));
+            site.fault(fault, format_args!("{op:?}, takes {}", fate.reply_takes));
             if fault == Fault::DroppedReply {
                 return;
             }

@@ -1,6 +1,5 @@
 //! Operations in flight, and their replies.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -230,66 +229,5 @@ fn at_once<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
         Poll::Pending => panic!("the memory store did not answer at once"),
-    }
-}
-
-impl fmt::Display for Op {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Op::Acquire {
-                kind,
-                key,
-                owner,
-                wait,
-                ..
-            } => {
-                f.write_str("acquire ")?;
-                if kind.is_counted() {
-                    write!(f, "{kind:?} of ")?;
-                }
-                write!(f, "{key} #{owner} wait {}", wait.as_millis())
-            }
-            Op::AcquireAll { locks, .. } => {
-                f.write_str("acquire all")?;
-                for (key, owner) in locks {
-                    write!(f, " {key} #{owner}")?;
-                }
-                Ok(())
-            }
-            Op::Confirm { key, owner, .. } => write!(f, "confirm {key} #{owner}"),
-            Op::Renew(batch) => {
-                f.write_str("renew")?;
-                for renewal in batch {
-                    write!(f, " {} #{}", renewal.key, renewal.owner)?;
-                }
-                Ok(())
-            }
-            Op::Downgrade {
-                key, owner, token, ..
-            } => write!(f, "downgrade {key} #{owner} token {token}"),
-            Op::Release {
-                key,
-                owner,
-                keep_for,
-                ..
-            } if keep_for.is_zero() => {
-                write!(f, "release {key} #{owner}")
-            }
-            Op::Release {
-                key,
-                owner,
-                keep_for,
-                ..
-            } => {
-                write!(f, "release {key} #{owner} keep {}", keep_for.as_millis())
-            }
-            Op::CheckQueue(checks) => {
-                f.write_str("check queue")?;
-                for check in checks {
-                    write!(f, " {} {:?}", check.key, check.owners)?;
-                }
-                Ok(())
-            }
-        }
     }
 }

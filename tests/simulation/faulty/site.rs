@@ -134,7 +134,7 @@ impl Site {
             fate.reply_takes += self.delay();
         }
         if let Some(fault) = fate.request {
-            self.fault(fault, format_args!("{op}, takes {}", fate.request_takes));
+            self.fault(fault, format_args!("{op:?}, takes {}", fate.request_takes));
         }
         fate
     }

@@ -625,7 +625,7 @@ pub(super) fn answer(applied: &Applied<'_>, wall: u64) -> Reply {
             }
             fields
         }
-        (op, answer) => panic!("`{op}` was answered {answer:?}"),
+        (op, answer) => panic!("`{op:?}` was answered {answer:?}"),
     };
     Ok(Value::Array(fields))
 }

@@ -70,9 +70,9 @@ impl State {
         let gap = u64::try_from(new.gap.as_micros()).unwrap();
         let is_early = old.is_some_and(|old| old.since + gap > new.since);
         if !is_success {
-            (self.trace).violated(now, format_args!("`{op}` records a failure"));
+            (self.trace).violated(now, format_args!("`{op:?}` records a failure"));
         } else if is_early && !self.stepped_back {
-            let text = format_args!("`{op}` records {new:?} within the gap of {old:?}");
+            let text = format_args!("`{op:?}` records {new:?} within the gap of {old:?}");
             self.trace.violated(now, text);
         }
     }
@@ -120,7 +120,7 @@ impl State {
         };
         if !allowed {
             let (op, client) = (applied.op, applied.client);
-            let text = format_args!("`{op}` of c{client} made {after:?} of {before:?}");
+            let text = format_args!("`{op:?}` of c{client} made {after:?} of {before:?}");
             self.trace.violated(now, text);
         }
     }

@@ -285,7 +285,7 @@ impl Oracle {
         let mut state = lock(&self.state);
         state.trace.count("operations");
         let (op, answer) = (applied.op, applied.answer);
-        (state.trace).line(now, format_args!("c{client} {op} -> {answer:?}"));
+        (state.trace).line(now, format_args!("c{client} {op:?} -> {answer:?}"));
         if matches!(op, Op::Acquire { .. } | Op::AcquireAll { .. }) {
             let owners = op.owners().into_iter().map(|owner| (client, owner));
             state.owners.extend(owners);

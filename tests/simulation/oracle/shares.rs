@@ -26,7 +26,7 @@ impl State {
             .or_else(|| check_new(applied, before, after, &new));
         if let Some(failure) = failure {
             let (op, client) = (applied.op, applied.client);
-            let text = format_args!("`{op}` of c{client} {failure}: {before:?} became {after:?}");
+            let text = format_args!("`{op:?}` of c{client} {failure}: {before:?} became {after:?}");
             self.trace.violated(now, text);
         }
         self.count_shares(applied, before, &new);

@@ -149,8 +149,6 @@ struct Job(u8);
 
 #[async_trait::async_trait]
 trait Run {
-    async fn run(&self, n: u8) -> Result<u8, Error>;
-    async fn run_too(&self, n: u8) -> Result<u8, Error>;
     async fn above(&self, n: u8, m: u8) -> Result<(), Error>;
     async fn below(&self, n: u8) -> Result<(), Error>;
     async fn stacked(&self, n: u8, m: u8) -> Result<(), Error>;
@@ -159,23 +157,9 @@ trait Run {
 
 #[async_trait::async_trait]
 impl Run for Job {
-    #[tracing::instrument(skip_all)]
-    #[distlock::distributed_lock(key = "other:async-trait-above:<self.0>:<n>")]
-    async fn run(&self, n: u8) -> Result<u8, Error> {
-        held().await;
-        Ok(self.0 + n)
-    }
-
-    #[distlock::distributed_lock(key = "other:async-trait-below:<self.0>:<n>")]
-    #[tracing::instrument(skip_all)]
-    async fn run_too(&self, n: u8) -> Result<u8, Error> {
-        held().await;
-        Ok(self.0 + n)
-    }
-
     // Only the arguments of the attribute mention the parameters, which are not unused.
     #[tracing::instrument(skip(self), ret, err)]
-    #[distlock::distributed_lock(key = "other:unused-above:<n>", metadata = format!("{m}"))]
+    #[distlock::distributed_lock(key = "other:unused-above:<self.0>:<n>", metadata = format!("{m}"))]
     async fn above(&self, n: u8, mut m: u8) -> Result<(), Error> {
         m += 1;
         held().await;
@@ -183,7 +167,7 @@ impl Run for Job {
         Ok(())
     }
 
-    #[distlock::distributed_lock(key = "other:unused-below:<n>")]
+    #[distlock::distributed_lock(key = "other:unused-below:<self.0>:<n>")]
     #[tracing::instrument(skip(self))]
     async fn below(&self, n: u8) -> Result<(), Error> {
         held().await;
@@ -208,10 +192,8 @@ impl Run for Job {
 
 #[test]
 fn instrument_around_methods_of_async_trait() {
-    returns("other:async-trait-above:1:2", Job(1).run(2), &3);
-    returns("other:async-trait-below:1:2", Job(1).run_too(2), &3);
-    returns("other:unused-above:1", Job(1).above(1, 2), &());
-    returns("other:unused-below:1", Job(1).below(1), &());
+    returns("other:unused-above:3:1", Job(3).above(1, 2), &());
+    returns("other:unused-below:3:1", Job(3).below(1), &());
     locked("other:unused-unit:1", Job(1).unit(1));
     returns("other:unused-upper:1", Job(1).stacked(1, 2), &());
 }

@@ -53,19 +53,6 @@ async fn token() -> Result<FencingToken, Error> {
     Ok(distlock::current().fencing_token())
 }
 
-#[distributed_lock(key = "outer", wait = "1s")]
-async fn outer() -> Result<(FencingToken, FencingToken), Error> {
-    let first = distlock::current().fencing_token();
-    // Another function with another key, then another function with the same key.
-    assert!(token().await? != first);
-    Ok((first, inner().await?))
-}
-
-#[distributed_lock(key = "outer", wait = "1s")]
-async fn inner() -> Result<FencingToken, Error> {
-    Ok(distlock::current().fencing_token())
-}
-
 for_each_store! {
     async fn calls_of_many_instances_exclude_each_other(store) {
         let shop = Shop::new(store).await;
@@ -104,9 +91,6 @@ for_each_store! {
         let shop = Shop::new(store).await;
         shop.descend(4).await.unwrap();
         store.until_free("depth", SOON).await;
-        let (first, second) = with_manager(store.manager().await, outer()).await.unwrap();
-        assert_eq!(first, second);
-        store.until_free("outer", SOON).await;
     }
 
     async fn with_manager_is_for_one_future_and_all_it_awaits(store) {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use distlock::{Error, Lock, LockManager};
+use distlock::{Lock, LockManager};
 use distlock_tests::eventually_async;
 
 use crate::fixture::{Fixture, PATIENCE, SOON, ms};
@@ -197,22 +197,6 @@ for_each_store! {
         store.until_waiting("k", 0).await;
         assert!(store.inspect("k").await.holders.len() == 1);
         holder.release().await.unwrap();
-        store.until_free("k", CLEAN).await;
-        nothing_left(store).await;
-    }
-
-    async fn a_dropped_run_releases(store) {
-        let lock = store.manager().await.lock("k");
-        let started = tokio::sync::Notify::new();
-        let running = lock.run(async |_| {
-            started.notify_one();
-            std::future::pending::<()>().await;
-            Ok::<_, Error>(())
-        });
-        tokio::select! {
-            result = running => panic!("{result:?}"),
-            () = started.notified() => {}
-        }
         store.until_free("k", CLEAN).await;
         nothing_left(store).await;
     }

@@ -57,16 +57,6 @@ for_each_store! {
         drop(guard);
         store.until_free("k", SOON).await;
     }
-
-    async fn a_panic_of_the_body_is_propagated_and_releases(store) {
-        let lock = store.manager().await.lock("k");
-        let task = tokio::spawn(async move {
-            lock.run(async |_| -> Result<u32, Error> { panic!("a reason of its own") }).await
-        });
-        let payload = task.await.unwrap_err().into_panic();
-        assert_eq!(payload.downcast_ref::<&str>(), Some(&"a reason of its own"));
-        store.until_free("k", SOON).await;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

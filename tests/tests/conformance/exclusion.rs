@@ -1,10 +1,12 @@
 //! Mutual exclusion.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
+use distlock::{Error, FencingToken};
+
+use crate::fencing::assert_rising;
 use crate::fixture::{PATIENCE, SOON, ms};
-use distlock::Error;
 
 /// A critical section that detects overlapping visits.
 #[derive(Debug, Default)]
@@ -35,32 +37,32 @@ impl Room {
 }
 
 for_each_store! {
-    /// `run`, dropped guards, tries and short waits, concurrently.
+    /// `run`, dropped guards, tries and short waits, concurrently. Tokens rise with every hand-off.
     async fn all_kinds_of_acquires_exclude_each_other(store) {
         let turns = store.hand_offs(30, 3);
         let room = Arc::new(Room::default());
-        let expected = Arc::new(AtomicU64::new(0));
+        let tokens = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = Vec::new();
         for manager in store.managers(3).await {
             for kind in 0..4 {
-                let (room, expected) = (room.clone(), expected.clone());
+                let (room, tokens) = (room.clone(), tokens.clone());
                 let lock = manager.lock("k").wait(PATIENCE);
                 tasks.push(tokio::spawn(async move {
                     // Counted inside, because a release without a reply can fail the call.
-                    let visit = async || {
+                    let visit = async |token: FencingToken| {
                         room.visit().await;
-                        expected.fetch_add(1, Ordering::SeqCst);
+                        tokens.lock().unwrap().push(token);
                     };
                     for _ in 0..turns {
                         match kind {
-                            0 => lock.run(async |_| { visit().await; Ok::<_, Error>(()) }).await.unwrap_or_default(),
+                            0 => lock.run(async |held| { visit(held.fencing_token()).await; Ok::<_, Error>(()) }).await.unwrap_or_default(),
                             1 => {
-                                let _guard = lock.acquire().await.unwrap();
-                                visit().await;
+                                let guard = lock.acquire().await.unwrap();
+                                visit(guard.fencing_token()).await;
                             }
                             2 => match lock.try_acquire().await {
                                 Ok(Some(guard)) => {
-                                    visit().await;
+                                    visit(guard.fencing_token()).await;
                                     let _ = guard.release().await;
                                 }
                                 Ok(None) => {}
@@ -69,7 +71,7 @@ for_each_store! {
                             },
                             _ => {
                                 let hasty = lock.clone().wait(ms(3));
-                                let _ = hasty.run(async |_| { visit().await; Ok::<_, Error>(()) }).await;
+                                let _ = hasty.run(async |held| { visit(held.fencing_token()).await; Ok::<_, Error>(()) }).await;
                             }
                         }
                         tokio::task::yield_now().await;
@@ -80,7 +82,9 @@ for_each_store! {
         for task in tasks {
             task.await.unwrap();
         }
-        assert_eq!(room.visits(), expected.load(Ordering::SeqCst));
+        let tokens = tokens.lock().unwrap().clone();
+        assert_rising(&tokens);
+        assert_eq!(room.visits(), tokens.len() as u64);
         // The calls with a long wait always acquired it.
         assert!(room.visits() >= 3 * 2 * turns);
         store.until_free("k", SOON).await;

@@ -1,6 +1,5 @@
 //! Tokens rise with every acquisition, whatever happened in between.
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use distlock::{Error, FencingToken, LockManager};
@@ -17,37 +16,13 @@ async fn next_token(manager: &LockManager) -> FencingToken {
     token
 }
 
-fn assert_rising(tokens: &[FencingToken]) {
+pub(crate) fn assert_rising(tokens: &[FencingToken]) {
     for pair in tokens.windows(2) {
         assert!(pair[0] < pair[1], "{pair:?} of {tokens:?}");
     }
 }
 
 for_each_store! {
-    async fn tokens_rise_with_every_hand_off(store) {
-        let turns = store.hand_offs(15, 3);
-        let tokens = Arc::new(Mutex::new(Vec::new()));
-        let mut tasks = Vec::new();
-        for manager in store.managers(4).await {
-            for _ in 0..3 {
-                let (manager, tokens) = (manager.clone(), tokens.clone());
-                tasks.push(tokio::spawn(async move {
-                    for _ in 0..turns {
-                        let guard = manager.lock("k").wait(PATIENCE).acquire().await.unwrap();
-                        tokens.lock().unwrap().push(guard.fencing_token());
-                        guard.release().await.unwrap();
-                    }
-                }));
-            }
-        }
-        for task in tasks {
-            task.await.unwrap();
-        }
-        let tokens = tokens.lock().unwrap();
-        assert_eq!(tokens.len() as u64, 4 * 3 * turns);
-        assert_rising(&tokens);
-    }
-
     async fn tokens_rise_after_a_holder_vanishes(store) {
         let manager = store.manager().await;
         let before = next_token(&manager).await;
@@ -86,7 +61,6 @@ for_each_store! {
         assert!(FencingToken::try_from(-1).is_err() && FencingToken::new(u64::MAX).as_i64() == i64::MAX);
         assert_eq!(token.to_string(), token.get().to_string());
     }
-
 }
 
 for_redis! {

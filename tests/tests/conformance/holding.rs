@@ -1,12 +1,14 @@
 //! The duration of a hold: renewal, `max_hold`, `min_hold`.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use distlock::{BodyState, Error};
+use distlock::{BodyState, Error, FencingToken, Lock, LockGuard};
 use distlock_tests::within;
+use tokio::task::JoinHandle;
 
-use crate::fixture::{HELD, LATE, PATIENCE, SOON, ms, take};
+use crate::fixture::{Fixture, HELD, LATE, PATIENCE, SOON, ms, take};
 
 /// A guard that sets a flag when the body that owns it is dropped.
 pub(crate) struct Dropped<'a>(pub(crate) &'a AtomicBool);
@@ -15,6 +17,39 @@ impl Drop for Dropped<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::SeqCst);
     }
+}
+
+/// Runs a body until it is stopped, with a waiter that must not have the lock before that. Returns
+/// the token, the call, and the waiter.
+pub(crate) async fn stopped_before_the_next_holder(
+    store: &Fixture,
+    lock: Lock,
+) -> (
+    FencingToken,
+    JoinHandle<Result<(), Error>>,
+    JoinHandle<LockGuard>,
+) {
+    let gone = Arc::new(AtomicBool::new(false));
+    let flag = gone.clone();
+    let (started, started_rx) = tokio::sync::oneshot::channel();
+    let running = tokio::spawn(async move {
+        lock.run(async |held| {
+            let _flag = Dropped(&flag);
+            started.send(held.fencing_token()).unwrap();
+            std::future::pending::<()>().await;
+            Ok::<_, Error>(())
+        })
+        .await
+    });
+    let token = started_rx.await.unwrap();
+    let next = store.manager().await.lock("k").wait(PATIENCE);
+    let next = tokio::spawn(async move {
+        let guard = next.acquire().await.unwrap();
+        assert!(gone.load(Ordering::SeqCst), "two holders at once");
+        guard
+    });
+    store.until_waiting("k", 1).await;
+    (token, running, next)
 }
 
 for_each_store! {
@@ -154,14 +189,15 @@ for_each_store! {
         }
     }
 
-    /// A failure is retried at once, so `min_hold` applies only to a success.
+    /// A failure is retried at once, so `min_hold` applies only to a success. A panic is propagated.
     async fn only_a_success_has_its_min_hold(store) {
         let lock = store.manager().await.lock("k").min_hold(PATIENCE);
         drop(lock.acquire().await.unwrap());
         store.until_free("k", SOON).await;
         let panicking = lock.clone();
         let task = tokio::spawn(async move { panicking.run(async |_| -> Result<(), Error> { panic!("on purpose") }).await });
-        assert!(task.await.unwrap_err().is_panic());
+        let payload = task.await.unwrap_err().into_panic();
+        assert_eq!(payload.downcast_ref::<&str>(), Some(&"on purpose"));
         store.until_free("k", SOON).await;
         let limited = lock.clone().max_hold(ms(50));
         let stopped = limited.run(async |_| std::future::pending::<Result<(), Error>>().await);

@@ -8,6 +8,7 @@ use distlock::{
 };
 use distlock_tests::{eventually_async, within};
 
+use crate::dropped_acquires::poll_times;
 use crate::fixture::{Fixture, HELD, PATIENCE, SOON, ms};
 
 /// What a call requests under a key.
@@ -101,25 +102,26 @@ enum Guard {
     Several(MultiLockGuard),
 }
 
+/// Evaluates an expression with the guard of any kind.
+macro_rules! of_guard {
+    ($self:expr, $guard:ident => $expression:expr) => {
+        match $self {
+            Guard::Mutex($guard) => $expression,
+            Guard::Read($guard) => $expression,
+            Guard::Write($guard) => $expression,
+            Guard::Permits($guard) => $expression,
+            Guard::Several($guard) => $expression,
+        }
+    };
+}
+
 impl Guard {
     async fn scope<F: Future>(&self, future: F) -> F::Output {
-        match self {
-            Guard::Mutex(guard) => guard.scope(future).await,
-            Guard::Read(guard) => guard.scope(future).await,
-            Guard::Write(guard) => guard.scope(future).await,
-            Guard::Permits(guard) => guard.scope(future).await,
-            Guard::Several(guard) => guard.scope(future).await,
-        }
+        of_guard!(self, guard => guard.scope(future).await)
     }
 
     fn remaining(&self) -> Duration {
-        match self {
-            Guard::Mutex(guard) => guard.remaining(),
-            Guard::Read(guard) => guard.remaining(),
-            Guard::Write(guard) => guard.remaining(),
-            Guard::Permits(guard) => guard.remaining(),
-            Guard::Several(guard) => guard.remaining(),
-        }
+        of_guard!(self, guard => guard.remaining())
     }
 
     /// Downgrades a write. Every other guard is returned unchanged.
@@ -140,14 +142,7 @@ impl Guard {
     }
 
     async fn release(self) {
-        let released = match self {
-            Guard::Mutex(guard) => guard.release().await,
-            Guard::Read(guard) => guard.release().await,
-            Guard::Write(guard) => guard.release().await,
-            Guard::Permits(guard) => guard.release().await,
-            Guard::Several(guard) => guard.release().await,
-        };
-        released.unwrap();
+        of_guard!(self, guard => guard.release().await).unwrap();
     }
 }
 
@@ -280,6 +275,22 @@ for_each_queueing_store! {
             outer.release().await;
         }
         store.until_free("k", SOON).await;
+    }
+
+    async fn a_call_that_is_dropped_at_any_await_leaves_nothing(store) {
+        let (holder, manager) = (store.manager().await, store.manager().await);
+        for kind in [Kind::Read, Kind::Write, TWO_OF_THREE] {
+            let busy = if kind == Kind::Read { Kind::Write } else { kind };
+            let busy = busy.acquire(&holder, "k").await.unwrap();
+            for polls in 1..8 {
+                let call = poll_times(kind.acquire(&manager, "k"), polls);
+                drop(tokio::time::timeout(ms(300), call).await);
+                store.until_waiting("k", 0).await;
+            }
+            busy.release().await;
+            drop(kind.acquire(&manager, "k").await.unwrap());
+            store.until_free("k", SOON).await;
+        }
     }
 
     /// Nothing stays acquired, not even the keys before it.

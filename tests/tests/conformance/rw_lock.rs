@@ -3,38 +3,22 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use distlock::{
-    Error, HoldKind, LockKind, LossReason, RevokeOutcome, RwLock, RwLockReadGuard, RwLockWriteGuard,
-};
+use distlock::{Error, HoldKind, LockKind, LossReason, RevokeOutcome};
 use distlock_tests::{eventually_async, within};
 use tokio::task::JoinHandle;
 
 use crate::dropped_acquires::poll_times;
 use crate::exclusion::Room;
-use crate::fixture::{Fixture, HELD, PATIENCE, SOON, answered, ms};
+use crate::fixture::{HELD, PATIENCE, SOON, answered, ms};
 
-/// Starts a call that reads, and returns once it is the last of `waiting` waiters.
-async fn reader(
-    store: &Fixture,
-    lock: &RwLock,
-    waiting: u64,
-) -> JoinHandle<Result<RwLockReadGuard, Error>> {
-    let lock = lock.clone().wait(PATIENCE);
-    let call = tokio::spawn(async move { lock.read().await });
-    store.until_waiting("k", waiting).await;
-    call
-}
-
-/// The same for a call that writes.
-async fn writer(
-    store: &Fixture,
-    lock: &RwLock,
-    waiting: u64,
-) -> JoinHandle<Result<RwLockWriteGuard, Error>> {
-    let lock = lock.clone().wait(PATIENCE);
-    let call = tokio::spawn(async move { lock.write().await });
-    store.until_waiting("k", waiting).await;
-    call
+/// Starts a call, such as `RwLock::read`, and returns once it is the last of `waiting` waiters.
+macro_rules! queued {
+    ($store:ident, $lock:expr, $call:ident, $waiting:expr) => {{
+        let lock = $lock.clone().wait(PATIENCE);
+        let call = tokio::spawn(async move { lock.$call().await });
+        $store.until_waiting("k", $waiting).await;
+        call
+    }};
 }
 
 async fn served<G>(call: JoinHandle<Result<G, Error>>) -> G {
@@ -71,9 +55,9 @@ for_each_queueing_store! {
     async fn a_reader_does_not_pass_a_queued_writer(store) {
         let lock = store.manager().await.rw_lock("k");
         let reading = lock.read().await.unwrap();
-        let write = writer(store, &lock, 1).await;
+        let write = queued!(store, lock, write, 1);
         assert!(answered(async || lock.try_read().await).await.is_none(), "a try passed the writer");
-        let late = reader(store, &lock, 2).await;
+        let late = queued!(store, lock, read, 2);
         reading.release().await.unwrap();
         let write = served(write).await;
         assert!(!late.is_finished());
@@ -105,10 +89,10 @@ for_each_queueing_store! {
         let writing = lock.write().await.unwrap();
         let mut reads = Vec::new();
         for waiting in 1..=3 {
-            reads.push(reader(store, &lock, waiting).await);
+            reads.push(queued!(store, lock, read, waiting));
         }
-        let write = writer(store, &lock, 4).await;
-        let behind = reader(store, &lock, 5).await;
+        let write = queued!(store, lock, write, 4);
+        let behind = queued!(store, lock, read, 5);
         writing.release().await.unwrap();
         let mut guards = Vec::new();
         for read in reads {
@@ -170,7 +154,7 @@ for_each_queueing_store! {
         let lock = store.manager().await.rw_lock("k").wait(PATIENCE);
         let inside = tokio::sync::Barrier::new(2);
         let body = lock.run_read(async |outer| {
-            let write = writer(store, &lock, 1).await;
+            let write = queued!(store, lock, write, 1);
             let nested = async || {
                 let read = lock.run_read(async |inner| {
                     inside.wait().await;
@@ -213,9 +197,9 @@ for_each_queueing_store! {
     async fn a_downgrade_lets_readers_in_and_no_writer(store) {
         let lock = store.manager().await.rw_lock("k").lease(HELD);
         let writing = lock.write().await.unwrap();
-        let reads = [reader(store, &lock, 1).await, reader(store, &lock, 2).await];
-        let write = writer(store, &lock, 3).await;
-        let behind = reader(store, &lock, 4).await;
+        let reads = [queued!(store, lock, read, 1), queued!(store, lock, read, 2)];
+        let write = queued!(store, lock, write, 3);
+        let behind = queued!(store, lock, read, 4);
         let (held, token) = (writing.held(), writing.fencing_token());
         let mine = within(PATIENCE, writing.downgrade()).await.unwrap();
         let state = store.inspect("k").await;
@@ -258,21 +242,6 @@ for_each_queueing_store! {
         nested.release().await.unwrap();
         assert!(outer.is_held());
         outer.release().await.unwrap();
-    }
-
-    async fn a_call_that_is_dropped_at_any_await_leaves_nothing(store) {
-        let manager = store.manager().await;
-        let writing = store.manager().await.rw_lock("k").write().await.unwrap();
-        for polls in 1..8 {
-            let lock = manager.rw_lock("k").wait(ms(300));
-            drop(poll_times(lock.read(), polls).await);
-            drop(poll_times(lock.write(), polls).await);
-            let is_gone = async || store.inspect("k").await.queue_length == 0;
-            eventually_async(SOON, is_gone).await;
-        }
-        writing.release().await.unwrap();
-        drop(manager.rw_lock("k").read().await.unwrap());
-        store.until_free("k", SOON).await;
     }
 
     async fn an_inspection_shows_readers_and_writers(store) {

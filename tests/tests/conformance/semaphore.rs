@@ -7,7 +7,6 @@ use distlock::{Error, HoldKind, LockKind, LossReason, RevokeOutcome, Semaphore, 
 use distlock_tests::{eventually_async, within};
 use tokio::task::JoinHandle;
 
-use crate::dropped_acquires::poll_times;
 use crate::fixture::{Fixture, HELD, PATIENCE, SOON, answered, ms};
 
 type Call = JoinHandle<Result<SemaphorePermit, Error>>;
@@ -125,20 +124,6 @@ for_each_queueing_store! {
         assert_eq!(holder.fencing_token, None);
         // The call leaves the queue in the background.
         eventually_async(SOON, async || store.inspect("k").await.queue_length == 0).await;
-    }
-
-    async fn a_call_that_is_dropped_at_any_await_leaves_nothing(store) {
-        let manager = store.manager().await;
-        let busy = store.manager().await.semaphore("k", 2).acquire_many(2).await.unwrap();
-        for polls in 1..8 {
-            let semaphore = manager.semaphore("k", 2).wait(ms(300));
-            drop(poll_times(semaphore.acquire(), polls).await);
-            let is_gone = async || store.inspect("k").await.queue_length == 0;
-            eventually_async(SOON, is_gone).await;
-        }
-        busy.release().await.unwrap();
-        drop(manager.semaphore("k", 2).acquire_many(2).await.unwrap());
-        store.until_free("k", SOON).await;
     }
 
     /// The permits of a holder that releases nothing come back at the end of their time.

@@ -8,7 +8,7 @@ use distlock::{BodyState, Error, LossReason};
 use distlock_tests::{eventually_async, within};
 
 use crate::fixture::{Fixture, PATIENCE, SOON, ms, take};
-use crate::holding::Dropped;
+use crate::holding::stopped_before_the_next_holder;
 
 fn assert_shut_down(error: &Error) {
     assert!(matches!(error, Error::ShutDown { .. }), "{error:?}");
@@ -41,27 +41,7 @@ for_each_store! {
 
     async fn a_body_is_stopped_before_its_lock_is_released(store) {
         let manager = store.manager().await;
-        let lock = manager.lock("k");
-        let gone = Arc::new(AtomicBool::new(false));
-        let flag = gone.clone();
-        let (started, started_rx) = tokio::sync::oneshot::channel();
-        let running = tokio::spawn(async move {
-            lock.run(async |_| {
-                let _flag = Dropped(&flag);
-                started.send(()).unwrap();
-                std::future::pending::<()>().await;
-                Ok::<_, Error>(())
-            })
-            .await
-        });
-        started_rx.await.unwrap();
-        let other = store.manager().await.lock("k").wait(PATIENCE);
-        let waiting = tokio::spawn(async move {
-            let guard = other.acquire().await.unwrap();
-            assert!(gone.load(Ordering::SeqCst), "two holders at once");
-            guard
-        });
-        store.until_waiting("k", 1).await;
+        let (_, running, waiting) = stopped_before_the_next_holder(store, manager.lock("k")).await;
         within(PATIENCE, manager.shutdown()).await;
         let error = running.await.unwrap().unwrap_err();
         assert!(

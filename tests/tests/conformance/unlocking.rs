@@ -1,14 +1,12 @@
 //! Operators list holders, and revoke a lock without two holders at once.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use distlock::{Error, LossReason, RevokeOutcome};
 use distlock_tests::{eventually_async, within};
 
 use crate::fixture::{PATIENCE, ms};
-use crate::holding::Dropped;
+use crate::holding::stopped_before_the_next_holder;
 
 fn assert_revoked(error: &Error) {
     let Error::Lost { reason, .. } = error else {
@@ -81,27 +79,7 @@ for_each_store! {
     /// The body is stopped before the next waiter has the lock, with a higher token.
     async fn a_body_is_stopped_when_its_lock_is_revoked(store) {
         let lock = store.named("holder").await.lock("k").lease(LEASE);
-        let gone = Arc::new(AtomicBool::new(false));
-        let flag = gone.clone();
-        let (started, started_rx) = tokio::sync::oneshot::channel();
-        let running = tokio::spawn(async move {
-            lock.run(async |held| {
-                let _flag = Dropped(&flag);
-                started.send(held.fencing_token()).unwrap();
-                std::future::pending::<()>().await;
-                Ok::<_, Error>(())
-            })
-            .await
-        });
-        let token = started_rx.await.unwrap();
-        let next = store.manager().await.lock("k").wait(PATIENCE);
-        let next = tokio::spawn(async move {
-            let guard = next.acquire().await.unwrap();
-            assert!(gone.load(Ordering::SeqCst), "two holders at once");
-            guard
-        });
-        store.until_waiting("k", 1).await;
-
+        let (token, running, next) = stopped_before_the_next_holder(store, lock).await;
         let operator = store.named("operator").await;
         let revocation = within(PATIENCE, operator.revoke("k").wait(PATIENCE).into_future()).await.unwrap();
         assert_eq!(revocation.outcome, RevokeOutcome::Released);

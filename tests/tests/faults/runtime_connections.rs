@@ -112,6 +112,13 @@ impl Blockable {
         self.handle
             .spawn(async move { lock.acquire().await.unwrap() })
     }
+
+    async fn is_served(&mut self, call: JoinHandle<LockGuard>) {
+        let guard = within(LONG, call).await.unwrap();
+        assert!(guard.is_held());
+        guard.release().await.unwrap();
+        until_clean(&mut self.raw, LONG).await;
+    }
 }
 
 #[test]
@@ -163,10 +170,7 @@ async fn a_grant_to_a_blocked_runtime_is_released() {
     let third = acquired(third).await;
     assert!(!blocked.is_finished());
     third.release().await.unwrap();
-    let guard = within(LONG, blocked).await.unwrap();
-    assert!(guard.is_held());
-    guard.release().await.unwrap();
-    until_clean(&mut this.raw, LONG).await;
+    this.is_served(blocked).await;
 }
 
 /// The runtime is blocked while the reply to an acquire is in flight, so no call receives the
@@ -190,31 +194,7 @@ async fn acquires_of_a_blocked_runtime_are_released() {
     drop(unblock);
     until_queued(&mut this.raw, "k", 1).await;
     guard.release().await.unwrap();
-    let guard = within(LONG, acquiring).await.unwrap();
-    assert!(guard.is_held());
-    guard.release().await.unwrap();
-    until_clean(&mut this.raw, LONG).await;
-}
-
-/// A cancelled acquire leaves its runtime connection open.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cancelled_acquire_keeps_the_runtime_connection() {
-    let server = RedisServer::start();
-    let mut raw = server.client();
-    let manager = connect(&server, 8).await;
-    let here = Handle::current();
-    open_runtime_connection(&here, &manager, &mut raw).await;
-    let before = accepted(&mut raw);
-    let lock = manager.lock("k").lease(ms(600_000));
-    let cancelled = tokio::spawn(async move {
-        for _ in 0..20 {
-            assert!(futures::poll!(Box::pin(lock.acquire())).is_pending());
-        }
-    });
-    cancelled.await.unwrap();
-    until_clean(&mut raw, LONG).await;
-    call_often(&here, &manager, "warm").await;
-    assert_eq!(accepted(&mut raw), before);
+    this.is_served(acquiring).await;
 }
 
 /// An attempt to open a connection may take a second. If it fails, the runtime does not try again
@@ -398,8 +378,9 @@ fn a_runtime_without_drivers_can_acquire() {
     assert_eq!(connections(&mut raw), 1 + IO_THREAD);
 }
 
-/// A runtime connection ends with the subscribed connection, because its queue places belong to a
-/// connection that the server considers dead. Another one opens soon.
+/// A cancelled acquire leaves its runtime connection open. It ends with the subscribed connection,
+/// because its queue places belong to a connection that the server considers dead. Another one
+/// opens soon.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_runtime_connection_ends_with_the_subscribed_connection() {
     let server = RedisServer::start();
@@ -408,6 +389,16 @@ async fn a_runtime_connection_ends_with_the_subscribed_connection() {
     let here = Handle::current();
     open_runtime_connection(&here, &manager, &mut raw).await;
     let before = accepted(&mut raw);
+    let lock = manager.lock("k").lease(ms(600_000));
+    let cancelled = tokio::spawn(async move {
+        for _ in 0..20 {
+            assert!(futures::poll!(Box::pin(lock.acquire())).is_pending());
+        }
+    });
+    cancelled.await.unwrap();
+    until_clean(&mut raw, LONG).await;
+    call_often(&here, &manager, "warm").await;
+    assert_eq!(accepted(&mut raw), before);
     assert_eq!(kill(&mut raw, "pubsub"), 1);
     eventually_async(LONG, async || {
         call_often(&here, &manager, "warm").await;

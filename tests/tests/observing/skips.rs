@@ -177,17 +177,11 @@ async fn a_call_with_a_fallback_is_one_skip() {
         lines.retain(|line| line.contains("skipped") || line.contains("not acquired"));
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert_eq!(lines[0].level, Level::INFO);
-        let mut spans = captured().spans_of(lock);
-        assert!(
-            spans
-                .iter()
-                .filter(|span| span.name == "distlock.run")
-                .count()
-                == 1
-        );
-        spans.retain(|span| span.fields["outcome"] == "skipped");
-        let names: Vec<_> = spans.iter().map(|span| span.name).collect();
-        assert_eq!(names, ["distlock.acquire", "distlock.run"]);
+        let spans = captured().spans_of(lock);
+        let is_skipped = spans.iter().map(|span| span.fields["outcome"] == "skipped");
+        assert!(is_skipped.min().unwrap(), "{spans:?}");
+        let runs = spans.iter().filter(|span| span.name == "distlock.run");
+        assert_eq!(runs.count(), 1, "{spans:?}");
     }
 }
 
