@@ -23,7 +23,7 @@ use crate::protocol::rules::Rules;
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply, Confirm, Release, Revoke};
 use crate::store::redis::conn::client::{Client, StoreState};
-use crate::store::redis::node::{Node, authentication};
+use crate::store::redis::node::Node;
 use crate::store::redis::quorum::attempt::{Attempt, Hold, Token};
 use crate::store::redis::quorum::hooks::QuorumHooks;
 use crate::store::redis::transport::config::RedisConfig;
