@@ -235,15 +235,14 @@ impl RuntimeConnections {
             while !self.all().is_empty() {
                 tokio::time::sleep(IDLE_TIMEOUT / 4).await;
                 let now = self.dialer.shared.client.clock.now();
-                let is_over = |state: &RuntimeState| {
+                let is_over = |_: &Id, state: &mut RuntimeState| {
                     matches!(state, RuntimeState::Open { session, active_at, .. }
                         if session.has_ended() || now >= *active_at + IDLE_TIMEOUT)
                 };
                 let mut runtimes = lock(&self.runtimes);
-                let runtimes_over = runtimes
-                    .iter_mut()
-                    .flat_map(|runtimes| runtimes.extract_if(|_, state| is_over(state)));
-                let over: Vec<_> = runtimes_over.collect();
+                let states = runtimes.iter_mut();
+                let over = states.flat_map(|states| states.extract_if(is_over));
+                let over: Vec<_> = over.collect();
                 drop(runtimes);
                 drop(over);
             }
@@ -270,12 +269,8 @@ struct Opening {
 impl Opening {
     /// Sets the runtime's state, unless the attempt was given up.
     fn set_state(&self, new_state: RuntimeState) {
-        let mut runtimes = lock(&self.connections.runtimes);
-        let state = runtimes
-            .as_mut()
-            .and_then(|runtimes| runtimes.get_mut(&self.runtime));
-        if let Some(state) = state
-            && matches!(state, RuntimeState::Opening { .. })
+        if let Some(runtimes) = &mut *lock(&self.connections.runtimes)
+            && let Some(state @ RuntimeState::Opening { .. }) = runtimes.get_mut(&self.runtime)
         {
             *state = new_state;
         }
