@@ -33,8 +33,6 @@ const MAX_REPLY_DELAY: Duration = Duration::from_millis(100);
 
 /// The runtime connections of one client.
 pub(crate) struct RuntimeConnections {
-    /// Upper limit of runtime connections.
-    max: usize,
     dialer: Dialer,
     /// The state of each runtime; `None` once closed for good.
     runtimes: Mutex<Option<Runtimes>>,
@@ -97,9 +95,8 @@ impl RuntimeState {
 }
 
 impl RuntimeConnections {
-    pub(crate) fn new(max: usize, dialer: Dialer) -> Arc<Self> {
+    pub(crate) fn new(dialer: Dialer) -> Arc<Self> {
         Arc::new(RuntimeConnections {
-            max,
             dialer,
             runtimes: Mutex::new(Some(Runtimes::default())),
             opened: Notify::new(),
@@ -113,7 +110,7 @@ impl RuntimeConnections {
         self: &Arc<Self>,
         command_session: &Arc<Session>,
     ) -> Option<Arc<Session>> {
-        if self.max == 0 {
+        if self.dialer.shared.config.max_runtime_connections == 0 {
             return None;
         }
         let runtime = Handle::try_current().ok()?;
@@ -182,7 +179,8 @@ impl RuntimeConnections {
         now: BootInstant,
     ) -> Option<BoxFuture<'static, ()>> {
         let open = runtimes.values().filter(|state| state.is_alive(now));
-        if !self.dialer.transport.has_spare() || open.count() >= self.max {
+        let max = self.dialer.shared.config.max_runtime_connections;
+        if !self.dialer.transport.has_spare() || open.count() >= max {
             return None;
         }
         let (cancel, cancelled) = oneshot::channel::<()>();
