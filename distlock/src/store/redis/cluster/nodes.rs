@@ -123,20 +123,20 @@ impl Nodes {
     /// have a slot.
     pub(super) fn close_unused(&self) {
         let (now, map) = (self.topology.clock.now(), self.topology.map());
-        let mut closing = Vec::new();
-        if let Some(open) = &mut *lock(&self.open) {
-            let unused = open.extract_if(|address, (node, last_used)| {
-                let is_useful = node.unavailable().is_none() || map.any_slot_of(address).is_some();
-                let timeout = if is_useful {
-                    IDLE_TIMEOUT
-                } else {
-                    LOST_NODE_TIMEOUT
-                };
-                now >= *last_used + timeout
-            });
-            closing.extend(unused);
-        }
-        for (_, (node, _)) in closing {
+        let is_unused = |address: &Address, (node, last_used): &mut OpenNode| {
+            let is_useful = node.unavailable().is_none() || map.any_slot_of(address).is_some();
+            let timeout = if is_useful {
+                IDLE_TIMEOUT
+            } else {
+                LOST_NODE_TIMEOUT
+            };
+            now >= *last_used + timeout
+        };
+        let mut open = lock(&self.open);
+        let unused = open.iter_mut().flat_map(|open| open.extract_if(is_unused));
+        let unused: Vec<_> = unused.collect();
+        drop(open);
+        for (_, (node, _)) in unused {
             node.retire();
         }
     }

@@ -65,16 +65,14 @@ impl Node {
             purpose,
             health: health.clone(),
         };
-        let runtime_connections =
-            RuntimeConnections::new(config.max_runtime_connections, dialer(Purpose::Runtime));
         let node = Arc::new(Node {
+            runtime_connections: RuntimeConnections::new(dialer(Purpose::Runtime)),
             acks: AckConnections::new(dialer(Purpose::Acks)),
             commands: ReconnectingConnection::spawn(dialer(Purpose::Commands)),
             renewals: ReconnectingConnection::spawn(dialer(Purpose::Renewals)),
             check_schedule: Arc::default(),
             shared,
             health,
-            runtime_connections,
             closed: watch::Sender::new(false),
         });
         let close_idle = node.runtime_connections.clone().close_idle();

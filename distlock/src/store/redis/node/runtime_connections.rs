@@ -33,8 +33,6 @@ const MAX_REPLY_DELAY: Duration = Duration::from_millis(100);
 
 /// The runtime connections of one client.
 pub(crate) struct RuntimeConnections {
-    /// Upper limit of runtime connections.
-    max: usize,
     dialer: Dialer,
     /// The state of each runtime; `None` once closed for good.
     runtimes: Mutex<Option<Runtimes>>,
@@ -97,9 +95,8 @@ impl RuntimeState {
 }
 
 impl RuntimeConnections {
-    pub(crate) fn new(max: usize, dialer: Dialer) -> Arc<Self> {
+    pub(crate) fn new(dialer: Dialer) -> Arc<Self> {
         Arc::new(RuntimeConnections {
-            max,
             dialer,
             runtimes: Mutex::new(Some(Runtimes::default())),
             opened: Notify::new(),
@@ -113,7 +110,7 @@ impl RuntimeConnections {
         self: &Arc<Self>,
         command_session: &Arc<Session>,
     ) -> Option<Arc<Session>> {
-        if self.max == 0 {
+        if self.dialer.shared.config.max_runtime_connections == 0 {
             return None;
         }
         let runtime = Handle::try_current().ok()?;
@@ -182,7 +179,8 @@ impl RuntimeConnections {
         now: BootInstant,
     ) -> Option<BoxFuture<'static, ()>> {
         let open = runtimes.values().filter(|state| state.is_alive(now));
-        if !self.dialer.transport.has_spare() || open.count() >= self.max {
+        let max = self.dialer.shared.config.max_runtime_connections;
+        if !self.dialer.transport.has_spare() || open.count() >= max {
             return None;
         }
         let (cancel, cancelled) = oneshot::channel::<()>();
@@ -235,15 +233,14 @@ impl RuntimeConnections {
             while !self.all().is_empty() {
                 tokio::time::sleep(IDLE_TIMEOUT / 4).await;
                 let now = self.dialer.shared.client.clock.now();
-                let is_over = |state: &RuntimeState| {
+                let is_over = |_: &Id, state: &mut RuntimeState| {
                     matches!(state, RuntimeState::Open { session, active_at, .. }
                         if session.has_ended() || now >= *active_at + IDLE_TIMEOUT)
                 };
                 let mut runtimes = lock(&self.runtimes);
-                let runtimes_over = runtimes
-                    .iter_mut()
-                    .flat_map(|runtimes| runtimes.extract_if(|_, state| is_over(state)));
-                let over: Vec<_> = runtimes_over.collect();
+                let states = runtimes.iter_mut();
+                let over = states.flat_map(|states| states.extract_if(is_over));
+                let over: Vec<_> = over.collect();
                 drop(runtimes);
                 drop(over);
             }
@@ -270,12 +267,8 @@ struct Opening {
 impl Opening {
     /// Sets the runtime's state, unless the attempt was given up.
     fn set_state(&self, new_state: RuntimeState) {
-        let mut runtimes = lock(&self.connections.runtimes);
-        let state = runtimes
-            .as_mut()
-            .and_then(|runtimes| runtimes.get_mut(&self.runtime));
-        if let Some(state) = state
-            && matches!(state, RuntimeState::Opening { .. })
+        if let Some(runtimes) = &mut *lock(&self.connections.runtimes)
+            && let Some(state @ RuntimeState::Opening { .. }) = runtimes.get_mut(&self.runtime)
         {
             *state = new_state;
         }

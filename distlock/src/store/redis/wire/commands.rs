@@ -405,14 +405,9 @@ impl ScriptCall for Inspect<'_> {
         let is_foreign_record = record.is_none() && !record_text.is_empty();
         let known = context.decode_holder(&value, ends_at(at, remaining));
         // A foreign fence blocks the next acquire, and does not hide a holder.
-        let is_conflict = known.is_none() && (exists || fence.is_none());
-        let key_conflict = is_conflict.then(|| context.describe_conflict(self.key, CONFLICT));
-        if is_conflict {
-            let inspection = Inspection {
-                key_conflict,
-                ..Inspection::default()
-            };
-            return Ok((Some(at), inspection));
+        if known.is_none() && (exists || fence.is_none()) {
+            let conflict = self.conflict_reply(context, CONFLICT);
+            return Ok((Some(at), conflict.unwrap_or_default()));
         }
         // The remaining time of a lock that exists and expires.
         let expires_in = u64::try_from(remaining).ok().map(Duration::from_millis);
@@ -430,7 +425,7 @@ impl ScriptCall for Inspect<'_> {
             record,
             record_conflict: is_foreign_record
                 .then(|| context.describe_record_conflict(self.key, "")),
-            key_conflict,
+            key_conflict: None,
             servers: Vec::new(),
         };
         Ok((Some(at), inspection))
