@@ -64,20 +64,7 @@ impl RedisCluster {
             replicas: if with_replicas { started() } else { Vec::new() },
         };
         cluster.share_slots();
-        let ids: Vec<_> = cluster.nodes().map(id).collect();
-        let mut met: Option<Instant> = None;
-        eventually(DEADLINE, || {
-            // Nodes abandon a handshake that takes longer than their timeout.
-            if met.is_none_or(|met| met.elapsed() > MEET_INTERVAL) {
-                cluster.meet();
-                met = Some(Instant::now());
-            }
-            cluster.nodes().all(|node| {
-                let known = node.client().cmd(&["CLUSTER", "NODES"]);
-                let known = known.text().unwrap_or_default();
-                ids.iter().all(|id| known.contains(id.as_str()))
-            })
-        });
+        meet(&cluster.nodes().collect::<Vec<_>>());
         for (primary, replica) in cluster.primaries.iter().zip(&cluster.replicas) {
             does(replica, &["CLUSTER", "REPLICATE", &id(primary)]);
         }
@@ -85,14 +72,6 @@ impl RedisCluster {
             cluster.nodes().all(|node| cluster.is_ready(node))
         });
         cluster
-    }
-
-    fn meet(&self) {
-        let first = &self.primaries[0];
-        for node in self.nodes().filter(|node| node.port() != first.port()) {
-            let (port, bus) = (node.port().to_string(), bus_port(node));
-            does(first, &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
-        }
     }
 
     /// Adds a node without slots.
@@ -103,18 +82,8 @@ impl RedisCluster {
     #[track_caller]
     pub fn join(&self) -> RedisServer {
         let new = start(&RedisServer::builder());
-        let (port, bus) = (new.port().to_string(), bus_port(&new));
-        let meet = ["CLUSTER", "MEET", "127.0.0.1", &port, &bus];
-        does(&self.primaries[0], &meet);
-        let knows = |node: &RedisServer, other: &RedisServer| {
-            let nodes = node.client().cmd(&["CLUSTER", "NODES"]);
-            let nodes = nodes.text().unwrap_or_default();
-            nodes.lines().any(|line| line.starts_with(&id(other)))
-        };
-        let knows_each_other = |node| knows(node, &new) && knows(&new, node);
-        eventually(DEADLINE, || {
-            self.nodes().all(knows_each_other) && self.is_ready(&new)
-        });
+        meet(&self.nodes().chain([&new]).collect::<Vec<_>>());
+        eventually(DEADLINE, || self.is_ready(&new));
         new
     }
 
@@ -347,6 +316,28 @@ fn start(node: &RedisServerBuilder) -> RedisServer {
         .arg("--cluster-require-full-coverage", "no")
         .arg("--repl-diskless-sync-delay", "0")
         .start()
+}
+
+/// Lets all nodes meet the first one, and waits until they know each other.
+#[track_caller]
+fn meet(nodes: &[&RedisServer]) {
+    let ids: Vec<_> = nodes.iter().map(|node| id(node)).collect();
+    let mut met: Option<Instant> = None;
+    eventually(DEADLINE, || {
+        // Nodes abandon a handshake that takes longer than their timeout.
+        if met.is_none_or(|met| met.elapsed() > MEET_INTERVAL) {
+            for node in &nodes[1..] {
+                let (port, bus) = (node.port().to_string(), bus_port(node));
+                does(nodes[0], &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
+            }
+            met = Some(Instant::now());
+        }
+        nodes.iter().all(|node| {
+            let known = node.client().cmd(&["CLUSTER", "NODES"]);
+            let known = known.text().unwrap_or_default();
+            ids.iter().all(|id| known.contains(id.as_str()))
+        })
+    });
 }
 
 fn id(node: &RedisServer) -> String {

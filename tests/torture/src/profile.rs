@@ -9,7 +9,7 @@ pub(crate) struct Profile {
     pub(crate) name: &'static str,
     pub(crate) workers: u32,
     pub(crate) keys: u32,
-    /// Leases in ms, by weight. Only leases of the annotated functions in [`crate::worker`].
+    /// Leases in ms, by weight.
     pub(crate) leases: &'static [(u64, u32)],
     pub(crate) process: Faults,
     pub(crate) link: Faults,

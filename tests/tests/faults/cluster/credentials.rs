@@ -11,12 +11,12 @@ use crate::support::{LONG, ms, taken_once};
 async fn each_node_receives_new_credentials() {
     let cluster = RedisCluster::start(2);
     let nodes: Vec<_> = cluster.nodes().collect();
-    events_reach_all_observers(&cluster.url(), &nodes, &cluster.key_on_each("k")).await;
+    servers_receive_new_credentials(&cluster.url(), &nodes, &cluster.key_on_each("k")).await;
 }
 
 /// Checks two users in turn on servers with the locks of `keys`, and two connections to each
 /// server. The returned manager releases the rest in the background while it lives.
-pub(crate) async fn events_reach_all_observers(
+pub(crate) async fn servers_receive_new_credentials(
     url: &str,
     servers: &[&RedisServer],
     keys: &[String],

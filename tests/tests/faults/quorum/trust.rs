@@ -4,7 +4,7 @@ use distlock::LockManager;
 use distlock_tests::{RedisQuorum, RedisServer};
 
 use crate::access::{NEEDED, PLACES, USEFUL, set_user, user};
-use crate::cluster::credentials::events_reach_all_observers;
+use crate::cluster::credentials::servers_receive_new_credentials;
 use crate::quorum::nodes::{is_refused, until_logged};
 use crate::quorum::{serves, three, until_clean, works};
 use crate::support::{HELD, connect_patiently, until_renewed_twice};
@@ -81,6 +81,6 @@ async fn a_user_needs_the_same_permissions_and_info() {
 async fn all_nodes_receive_new_credentials() {
     let quorum = three();
     let nodes: Vec<_> = quorum.servers().iter().collect();
-    let _manager = events_reach_all_observers(&quorum.url(), &nodes, &["k".to_owned()]).await;
+    let _manager = servers_receive_new_credentials(&quorum.url(), &nodes, &["k".to_owned()]).await;
     until_clean(&quorum).await;
 }

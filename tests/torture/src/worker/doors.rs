@@ -20,12 +20,14 @@ pub(super) async fn enter(ticket: &Ticket, second: Option<&Ticket>) -> Returned 
     }
     let invocation = &ticket.order.invocation;
     let lock = || {
-        let lock = ticket.context.manager.lock(invocation.key.clone());
-        lock.lease(Duration::from_millis(invocation.lease_ms))
-            .wait(Duration::from_millis(invocation.wait_ms))
+        let lock = manager(ticket).lock(invocation.key.clone());
+        lock.lease(lease(ticket)).wait(wait(ticket))
     };
     match invocation.call {
-        Call::Attribute => of_result(annotated(ticket).await),
+        Call::Attribute => of_result(match invocation.on_lost {
+            OnLost::Cancel => cancelled_on_loss(ticket).await,
+            OnLost::Finish => finished_on_loss(ticket).await,
+        }),
         Call::Run => of_result(
             lock()
                 .run(async |held| Ok::<_, Error>(body(ticket, held).await))
@@ -53,18 +55,14 @@ pub(super) async fn enter(ticket: &Ticket, second: Option<&Ticket>) -> Returned 
 }
 
 fn rw_lock(ticket: &Ticket) -> RwLock {
-    let invocation = &ticket.order.invocation;
-    let lock = manager(ticket).rw_lock(invocation.key.clone());
-    lock.lease(Duration::from_millis(invocation.lease_ms))
-        .wait(Duration::from_millis(invocation.wait_ms))
+    let lock = manager(ticket).rw_lock(ticket.order.invocation.key.clone());
+    lock.lease(lease(ticket)).wait(wait(ticket))
 }
 
 async fn permits(ticket: &Ticket) -> Result<Ended, Error> {
     let invocation = &ticket.order.invocation;
     let semaphore = manager(ticket).semaphore(invocation.key.clone(), PERMITS);
-    let semaphore = semaphore
-        .lease(Duration::from_millis(invocation.lease_ms))
-        .wait(Duration::from_millis(invocation.wait_ms));
+    let semaphore = semaphore.lease(lease(ticket)).wait(wait(ticket));
     let permit = semaphore.acquire_many(invocation.weight).await?;
     let held = permit.held();
     let ended = tokio::select! {
@@ -106,12 +104,9 @@ async fn once(ticket: &Ticket, lock: Lock) -> Returned {
 
 /// Runs the body of a call for two keys while both are held.
 async fn of_two_keys(first: &Ticket, second: &Ticket) -> Result<Ended, Error> {
-    let invocation = &first.order.invocation;
     let keys = [first, second].map(|ticket| ticket.order.invocation.key.clone());
     let locks = manager(first).lock_all(keys);
-    let locks = locks
-        .lease(Duration::from_millis(invocation.lease_ms))
-        .wait(Duration::from_millis(invocation.wait_ms));
+    let locks = locks.lease(lease(first)).wait(wait(first));
     let body = locks.run(async |held| {
         let held = held.try_into().expect("one hold for each key");
         Ok(transfer([first, second], held).await)
@@ -189,80 +184,35 @@ fn refused(error: &Error) -> Returned {
     (outcome, Some(error.to_string()))
 }
 
-/// Defines a function per lease and `on_lost`, because the attribute takes only constants.
-macro_rules! annotated {
-    ($($lease:literal $wait:literal $cancel:ident $finish:ident;)*) => {
-        $(
-            #[distributed_lock(key = "<ticket.order.invocation.key>", lease = $lease, wait = $wait, manager = manager(ticket))]
-            async fn $cancel(ticket: &Ticket) -> Result<Ended, Error> {
-                Ok(body(ticket, distlock::current()).await)
-            }
-
-            #[distributed_lock(
-                key = "<ticket.order.invocation.key>",
-                lease = $lease,
-                wait = $wait,
-                on_lost = "finish",
-                manager = manager(ticket)
-            )]
-            async fn $finish(ticket: &Ticket) -> Result<Ended, Error> {
-                Ok(body(ticket, distlock::current()).await)
-            }
-        )*
-
-        async fn annotated(ticket: &Ticket) -> Result<Ended, Error> {
-            let invocation = &ticket.order.invocation;
-            $(
-                if invocation.lease_ms == millis($lease) {
-                    return match invocation.on_lost {
-                        OnLost::Cancel => $cancel(ticket).await,
-                        OnLost::Finish => $finish(ticket).await,
-                    };
-                }
-            )*
-            unreachable!("no annotated function has a lease of {} ms", invocation.lease_ms)
-        }
-
-        /// Returns the wait of the annotated function with this lease, in ms.
-        pub(super) fn annotated_wait(lease_ms: u64) -> Option<u64> {
-            let durations = [$((millis($lease), millis($wait))),*];
-            let found = durations.into_iter().find(|(lease, _)| *lease == lease_ms);
-            found.map(|(_, wait)| wait)
-        }
-    };
+#[distributed_lock(
+    key = "<ticket.order.invocation.key>",
+    lease = lease(ticket),
+    wait = wait(ticket),
+    manager = manager(ticket)
+)]
+async fn cancelled_on_loss(ticket: &Ticket) -> Result<Ended, Error> {
+    Ok(body(ticket, distlock::current()).await)
 }
 
-annotated! {
-    "300ms" "2s" cancel_300 finish_300;
-    "1s" "4s" cancel_1000 finish_1000;
-    "3s" "6s" cancel_3000 finish_3000;
+#[distributed_lock(
+    key = "<ticket.order.invocation.key>",
+    lease = lease(ticket),
+    wait = wait(ticket),
+    on_lost = "finish",
+    manager = manager(ticket)
+)]
+async fn finished_on_loss(ticket: &Ticket) -> Result<Ended, Error> {
+    Ok(body(ticket, distlock::current()).await)
 }
 
-/// Parses a duration as the attribute spells it, into ms.
-fn millis(text: &str) -> u64 {
-    let (number, unit) = match text.strip_suffix("ms") {
-        Some(number) => (number, 1),
-        None => (text.trim_end_matches('s'), 1_000),
-    };
-    unit * number.parse::<u64>().expect("a number of s or ms")
+fn lease(ticket: &Ticket) -> Duration {
+    Duration::from_millis(ticket.order.invocation.lease_ms)
+}
+
+fn wait(ticket: &Ticket) -> Duration {
+    Duration::from_millis(ticket.order.invocation.wait_ms)
 }
 
 fn manager(ticket: &Ticket) -> &LockManager {
     &ticket.context.manager
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::catalogue::PROFILES;
-
-    #[test]
-    fn every_lease_of_every_profile_has_its_functions() {
-        for profile in PROFILES {
-            for (lease, _) in profile.leases {
-                let wait = annotated_wait(*lease);
-                assert!(wait > Some(*lease), "{}: {lease} ms", profile.name);
-            }
-        }
-    }
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::doors::annotated_wait;
 use crate::history::{Body, Call, Invocation, OnLost};
 use crate::profile::Profile;
 use crate::random::Random;
@@ -144,8 +143,7 @@ impl Dice {
             (Call::Try, _) => 0,
             // A waiter is granted the lock by the success that rejects it.
             (Call::Once, _) => self.random.pick(&[(0, 1), (200, 1)]),
-            // The wait of an annotated function is a constant.
-            (Call::Attribute, _) => annotated_wait(lease).unwrap_or(0),
+            (Call::Attribute, _) => 2 * lease.max(1_000),
             (_, true) => LONG_WAIT_MS,
             // Some wait for so long that only a deadlock keeps them waiting.
             (Call::Several, _) if self.random.chance(0.5) => LONG_WAIT_MS,
