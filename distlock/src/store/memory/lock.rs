@@ -202,7 +202,7 @@ impl MemoryLock {
         }
     }
 
-    /// Revokes the hold with this token.
+    /// Revokes the holds with these tokens, of which a mutex has one.
     pub(super) fn revoke(
         &mut self,
         context: &mut CommandContext<'_>,

@@ -48,17 +48,13 @@ impl Quorum {
             let last = errors.last();
             return Err(last.unwrap_or_else(|| StoreError::timed_out(timeout)));
         }
-        let is_held_by_quorum = |holder: &&HolderView| {
-            let holders = inspections().filter_map(|other| other.holders.first());
-            holders.filter(|other| other.is_same(holder)).count() >= quorum_size
-        };
-        let mut holders = inspections().filter_map(|inspection| inspection.holders.first());
-        let holder = holders.find(is_held_by_quorum).cloned();
+        let holders = || inspections().filter_map(|inspection| inspection.holders.first());
+        let is_held_by_quorum =
+            |by: &&HolderView| holders().filter(|other| other.is_same(by)).count() >= quorum_size;
+        let holder = holders().find(is_held_by_quorum);
         let with_holder = inspections().filter(|inspection| {
-            let stored = inspection.holders.first();
-            holder
-                .as_ref()
-                .is_some_and(|by| stored.is_some_and(|stored| stored.is_same(by)))
+            let stored = inspection.holders.first().zip(holder);
+            stored.is_some_and(|(stored, by)| stored.is_same(by))
         });
         // The lock is free once fewer nodes than a quorum still store it.
         let mut remaining: Vec<_> = with_holder
@@ -73,7 +69,7 @@ impl Quorum {
         let expires_in = expires_in.flatten();
         let holder = holder.map(|holder| HolderView {
             expires_in,
-            ..holder
+            ..holder.clone()
         });
         Ok(Inspection {
             record: None,
