@@ -3,7 +3,7 @@
 //! `topology` is the client's view of the cluster. It has the `slot_map` of the slots, which
 //! `refresh` updates. `nodes` are the nodes in use; a `node_topology` returns the slots of a node
 //! to its connections. A `route` runs a command on the node that has its slot, and follows each
-//! redirect. `listing` lists the taken keys.
+//! redirect.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ use crate::key::LockKey;
 use crate::protocol::messages::{Acquire, AcquireReply};
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{
-    Command, CommandReply, Confirm, DeleteRecord, Downgrade, Inspect, Release, Revoke,
+    Command, CommandReply, Confirm, DeleteRecord, Downgrade, Inspect, List, Release, Revoke,
 };
 use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::cluster::route::{Attempt, Route, slot};
@@ -32,7 +32,6 @@ use crate::store::redis::transport::url::Host;
 use crate::store::{BoxFuture, LockStore, OpenedStore, read};
 use crate::util::notify::wait_until;
 
-mod listing;
 mod node_topology;
 mod nodes;
 pub(super) mod refresh;
@@ -161,6 +160,23 @@ impl ClusterStore {
         let is_queued = matches!(reply, AcquireReply::Queued(_) | AcquireReply::Unfinished);
         let lacks_subscription = is_queued && !is_subscribed();
         Ok((!lacks_subscription).then_some(reply))
+    }
+
+    /// Returns the keys that are taken on each primary.
+    async fn list(&self, list: &List<'_>, timeout: Duration) -> Result<Vec<LockKey>, StoreError> {
+        let topology = &self.nodes.topology;
+        if let Some(error) = topology.discovery_error() {
+            return Err(error);
+        }
+        let mut keys = Vec::new();
+        for address in topology.map().primaries() {
+            let node = self.nodes.get_or_open(&address)?;
+            // If the node does not become ready, the next command returns the error.
+            let _ = tokio::time::timeout(OPEN_TIMEOUT, node.commands.ready()).await;
+            let listed = node.list(list, timeout).await;
+            keys.extend(listed.map_err(|error| error.at(node.address()))?);
+        }
+        Ok(keys)
     }
 
     /// Runs a command on the node that has the slot of a key.

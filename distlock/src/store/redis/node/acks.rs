@@ -90,7 +90,7 @@ pub(crate) struct AckConnection {
 }
 
 /// The session over which a write was sent, and its result.
-pub(crate) type Sent<T> = (Arc<Session>, Result<T, StoreError>);
+pub(crate) type Sent = (Arc<Session>, Result<(BootInstant, Value), StoreError>);
 
 impl AckConnection {
     /// Sends an idempotent write, and waits until its requirement is met. On any error after
@@ -100,7 +100,7 @@ impl AckConnection {
         preceding: Option<&'a Cmd>,
         command: &'a EncodeCommand<'a>,
         timeout: Duration,
-    ) -> BoxFuture<'a, Result<Sent<(BootInstant, Value)>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Sent, StoreError>> {
         Box::pin(async move {
             let deadline = Instant::now() + timeout;
             let _permit = self.connection.permit(timeout).await?;
@@ -113,17 +113,17 @@ impl AckConnection {
                 let command = command(script_ref, BootInstant(0));
                 let commands = preceding.into_iter().cloned().chain([command]);
                 let sending = self.send_in_turn(commands.collect(), deadline);
-                let (session, replies) = match time::timeout_at(deadline, sending).await {
-                    Ok(sent) => sent?,
-                    Err(_) if self.is_acknowledging() => {
-                        return Err(too_few_acks_error(self.durability, timeout));
-                    }
-                    Err(_) => {
-                        self.connection.check_liveness(timeout);
-                        return Err(StoreError::timed_out(timeout));
-                    }
-                };
-                let (sent_at, mut replies) = replies?;
+                let (session, sent_at, mut replies) =
+                    match time::timeout_at(deadline, sending).await {
+                        Ok(sent) => sent?,
+                        Err(_) if self.is_acknowledging() => {
+                            return Err(too_few_acks_error(self.durability, timeout));
+                        }
+                        Err(_) => {
+                            self.connection.check_liveness(timeout);
+                            return Err(StoreError::timed_out(timeout));
+                        }
+                    };
                 let mut last = || replies.pop().unwrap_or(Ok(Value::Nil));
                 let (wait, reply) = (last(), last());
                 let response = match (script_ref, reply) {
@@ -150,7 +150,7 @@ impl AckConnection {
         &self,
         mut commands: Vec<Cmd>,
         deadline: Instant,
-    ) -> Result<Sent<(BootInstant, Vec<RedisResult<Value>>)>, StoreError> {
+    ) -> Result<(Arc<Session>, BootInstant, Vec<RedisResult<Value>>), StoreError> {
         let turn = self.turn.clone().lock_owned().await;
         let session = self.connection.session()?;
         let remaining = deadline.saturating_duration_since(Instant::now());
@@ -175,9 +175,8 @@ impl AckConnection {
             // The caller may have left.
             let _ = reply_to.send(replies);
         }));
-        let replies = replies.await;
-        let replies = replies.unwrap_or_else(|_| Err(closed_error()));
-        Ok((session, replies.map(|replies| (sent_at, replies))))
+        let replies = replies.await.unwrap_or_else(|_| Err(closed_error()));
+        Ok((session, sent_at, replies?))
     }
 
     /// Returns true if the server has sent data since the last write, so only `WAIT` is pending.

@@ -20,7 +20,7 @@ const RETRY_AUTH_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Node {
     /// Re-authenticates the connections of a node at the intervals of the provider.
-    pub(super) async fn reauthenticate(node: Weak<Self>, provider: CredentialsProvider) {
+    pub(super) async fn keep_authenticated(node: Weak<Self>, provider: CredentialsProvider) {
         let mut pause = provider.interval;
         let mut is_reported = false;
         loop {

@@ -78,7 +78,7 @@ impl Node {
         let close_idle = node.runtime_connections.clone().close_idle();
         transport.spawn(node.while_open(Box::pin(close_idle)));
         if let Some(provider) = &config.credentials {
-            let task = Self::reauthenticate(Arc::downgrade(&node), provider.clone());
+            let task = Self::keep_authenticated(Arc::downgrade(&node), provider.clone());
             transport.spawn(node.while_open(Box::pin(task)));
         }
         node

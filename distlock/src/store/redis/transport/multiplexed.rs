@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::{fmt, io};
 
@@ -40,7 +40,7 @@ pub(crate) struct Multiplexed {
     activity: Arc<AtomicU64>,
     /// The number of the next request that has one.
     next_number: AtomicU64,
-    gate: Arc<EventGate>,
+    events: Arc<Events>,
     /// The task that reads and writes the connection.
     driver: AbortHandle,
 }
@@ -55,10 +55,8 @@ impl Multiplexed {
         let activity = stream.activity.clone();
         let fault = stream.fault.clone();
         let has_pushes = settings.protocol() != ProtocolVersion::RESP2;
-        let gate = Arc::new(EventGate {
+        let events = Arc::new(Events {
             on_event,
-            is_open: AtomicBool::new(false),
-            has_ended: AtomicBool::new(false),
             fault: fault.clone(),
         });
         let mut config = AsyncConnectionConfig::new()
@@ -67,9 +65,9 @@ impl Multiplexed {
             .set_pipeline_buffer_size(PIPELINE_BUFFER_SIZE)
             .set_write_backpressure_boundary(WRITE_BUFFER_SIZE);
         if has_pushes {
-            let push_gate = gate.clone();
+            let push_events = events.clone();
             config = config.set_push_sender(move |push| {
-                push_gate.forward(push);
+                push_events.forward(push);
                 Ok::<(), redis::aio::SendError>(())
             });
         }
@@ -83,17 +81,16 @@ impl Multiplexed {
         })?;
         let driver = tokio::spawn(DriverTask {
             driver: Some(Box::pin(driver)),
-            gate: gate.clone(),
+            events: events.clone(),
             process: ProcessId::current(),
         });
-        gate.open();
         Ok(Multiplexed {
             connection,
             peer: None,
             has_pushes,
             activity,
             next_number: AtomicU64::new(request_numbers::first()),
-            gate,
+            events,
             driver: driver.abort_handle(),
         })
     }
@@ -110,7 +107,7 @@ impl Multiplexed {
     /// Returns the reply, unless it or an earlier one was to another request, or there is another
     /// fault. A mismatch ends the connection, and nothing that arrived on it is used any longer.
     fn check(&self, number: Option<u64>, reply: Value) -> RedisResult<Value> {
-        let fault = &self.gate.fault;
+        let fault = &self.events.fault;
         let checked = match number {
             Some(number) => request_numbers::remove(number, reply),
             None => Some(reply),
@@ -123,7 +120,7 @@ impl Multiplexed {
                     URL points to a Redis server, not to a proxy that rewrites replies";
                 // An earlier fault is kept.
                 let _ = fault.set(StoreError::new(Outage::Unreachable, detail));
-                self.gate.report_end();
+                self.events.report_end();
                 self.driver.abort();
             }
         }
@@ -189,23 +186,13 @@ impl Connection for Multiplexed {
     }
 }
 
-/// Events of a connection, withheld until the handshake completes, because the connection may
-/// yet be replaced.
-struct EventGate {
+/// The events of a connection. There are none until its handshake has succeeded.
+struct Events {
     on_event: ConnectionEventHandler,
-    is_open: AtomicBool,
-    has_ended: AtomicBool,
     fault: Fault,
 }
 
-impl EventGate {
-    fn open(&self) {
-        self.is_open.store(true, Ordering::SeqCst);
-        if self.has_ended.load(Ordering::SeqCst) {
-            self.report_end();
-        }
-    }
-
+impl Events {
     fn forward(&self, push: PushInfo) {
         match push.kind {
             PushKind::Disconnection => self.report_end(),
@@ -222,16 +209,13 @@ impl EventGate {
     }
 
     fn report_end(&self) {
-        self.has_ended.store(true, Ordering::SeqCst);
-        if self.is_open.load(Ordering::SeqCst) {
-            (self.on_event)(ConnectionEvent::End(self.fault.get().cloned()));
-        }
+        (self.on_event)(ConnectionEvent::End(self.fault.get().cloned()));
     }
 }
 
-impl fmt::Debug for EventGate {
+impl fmt::Debug for Events {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventGate").finish_non_exhaustive()
+        f.debug_struct("Events").finish_non_exhaustive()
     }
 }
 
@@ -299,7 +283,7 @@ fn unknown_database(db: i64, reply_text: &str) -> StoreError {
 struct DriverTask<F> {
     /// Present until the drop.
     driver: Option<Pin<Box<F>>>,
-    gate: Arc<EventGate>,
+    events: Arc<Events>,
     process: ProcessId,
 }
 
@@ -325,7 +309,7 @@ impl<F> Drop for DriverTask<F> {
             return;
         }
         drop(driver);
-        self.gate.report_end();
+        self.events.report_end();
     }
 }
 
