@@ -45,21 +45,22 @@ impl MemoryLock {
         context: &mut CommandContext<'_>,
         request: &Acquire<'_>,
     ) -> AcquireReply {
-        let (owner_id, kind) = (context.owner_id(request.owner), request.kind);
+        let (entry, kind) = (context.entry(request), request.kind);
+        let owner_id = &entry.owner_id;
         let has_queue = !self.queue.is_empty();
         let is_held = |hold: &&mut Hold| hold.state == HoldState::Held;
-        if self.holds.get_mut(&owner_id).filter(is_held).is_some() {
+        if self.holds.get_mut(owner_id).filter(is_held).is_some() {
             // Repeated: the full lease, and the place in the queue is removed.
-            self.extend(context, &owner_id, request.timing);
+            self.extend(context, owner_id, request.timing);
         }
         let mut outcome = NextGrant::NoWaiter;
         if has_queue {
             self.holds.note_caller(context);
-            outcome = self.grant_counted(context, Some(&owner_id));
+            outcome = self.grant_counted(context, Some(owner_id));
         }
         let own = self
             .holds
-            .get_mut(&owner_id)
+            .get_mut(owner_id)
             .map(|hold| (hold.state, hold.token));
         if let Some((HoldState::Held, token)) = own {
             return AcquireReply::Held(context.proof(token));
@@ -75,10 +76,9 @@ impl MemoryLock {
         }
         let is_first = matches!(outcome, NextGrant::NoWaiter);
         if is_first && self.holds.has_room(kind) {
-            let entry = context.entry(request);
             return AcquireReply::Held(self.hold_for(context, entry, request.timing.ttl()));
         }
-        self.join_or_refuse(context, request, &outcome)
+        self.join_or_refuse(context, entry, request.wait, &outcome)
     }
 
     /// Grants to the head of the queue while it fits: to `me` for the full lease, to others for a

@@ -95,38 +95,39 @@ impl MemoryLock {
             }
             return reply;
         }
-        let owner_id = context.owner_id(request.owner);
-        let outcome = self.grant_next(context, Some(&owner_id));
+        let entry = context.entry(request);
+        let outcome = self.grant_next(context, Some(&entry.owner_id));
         if let NextGrant::Caller | NextGrant::NoWaiter = outcome {
-            self.queue.remove(&owner_id);
-            let entry = context.entry(request);
+            // The caller, if any.
+            self.queue.remove_head();
             return AcquireReply::Held(self.hold_for(context, entry, request.timing.ttl()));
         }
         let is_revoked = |hold: &mut Hold| hold.state == HoldState::Revoked;
-        if self.holds.get_mut(&owner_id).is_some_and(is_revoked) {
+        if self.holds.get_mut(&entry.owner_id).is_some_and(is_revoked) {
             // The lock was revoked before its owner learned of its hold.
             return AcquireReply::Busy(self.holds.views(context));
         }
-        if let Some(proof) = self.extend(context, &owner_id, request.timing) {
+        if let Some(proof) = self.extend(context, &entry.owner_id, request.timing) {
             return AcquireReply::Held(proof);
         }
-        self.join_or_refuse(context, request, &outcome)
+        self.join_or_refuse(context, entry, request.wait, &outcome)
     }
 
-    /// Queues a request that waits. `outcome` is that of granting to the waiters before it.
+    /// Queues an acquisition that waits. `outcome` is that of granting to the waiters before it.
     pub(super) fn join_or_refuse(
         &mut self,
         context: &CommandContext<'_>,
-        request: &Acquire<'_>,
+        entry: QueueEntry,
+        wait: Duration,
         outcome: &NextGrant,
     ) -> AcquireReply {
         let holders = self.holds.views(context);
-        if request.wait.is_zero() {
+        if wait.is_zero() {
             // A client that queues checks every half second, and cuts the TTL down then.
             self.clamp_ttl(context.now);
             return AcquireReply::Busy(holders);
         }
-        match (self.join(context, request), outcome) {
+        match (self.join(context, entry), outcome) {
             (false, _) => AcquireReply::Full(holders),
             (true, NextGrant::WorkLimit) => AcquireReply::Unfinished,
             (true, _) => AcquireReply::Queued(holders),
@@ -134,16 +135,15 @@ impl MemoryLock {
     }
 
     /// Queues an owner, or updates its entry. Returns false if the queue is full.
-    fn join(&mut self, context: &CommandContext<'_>, request: &Acquire<'_>) -> bool {
-        let owner_id = context.owner_id(request.owner);
+    fn join(&mut self, context: &CommandContext<'_>, entry: QueueEntry) -> bool {
         let max_waiters = context.client.max_waiters;
-        if !self.queue.contains(&owner_id) && self.queue.len() >= max_waiters {
-            self.make_room(context, request.owner);
+        if !self.queue.contains(&entry.owner_id) && self.queue.len() >= max_waiters {
+            self.make_room(context, entry.owner_id.owner);
             if self.queue.len() >= max_waiters {
                 return false;
             }
         }
-        self.queue.join(context.entry(request));
+        self.queue.join(entry);
         true
     }
 
