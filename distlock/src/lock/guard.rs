@@ -12,6 +12,7 @@ use crate::error::{BodyState, Error};
 use crate::fencing::FencingToken;
 use crate::lock::scope::{self, Frame, ReentryLock};
 use crate::manager::LockManager;
+use crate::manager::engine::core::Core;
 use crate::manager::engine::held::HeldLock;
 use crate::manager::engine::release;
 use crate::manager::engine::report;
@@ -362,12 +363,14 @@ impl LockGuard {
     /// that the lock had already been lost, returns that error, because the work ran without the
     /// lock.
     pub(crate) async fn finish(mut self, success: bool) -> Option<Error> {
-        let is_lost = self.end_hold(HoldOutcome::Released)?;
-        let (core, held) = (self.manager.core(), &self.held);
-        if !is_lost {
-            held.entry.mark_completed();
-        }
-        if let Some(sending) = release::release(core, held, success && !is_lost) {
+        let sending = self.begin_release(HoldOutcome::Released, |core, held, is_lost| {
+            if !is_lost {
+                held.entry.mark_completed();
+            }
+            release::release(core, held, success && !is_lost)
+        })?;
+        let held = &self.held;
+        if let Some(sending) = sending {
             release::send_and_wait(sending, &held.entry).await;
         }
         let entry = &held.entry;
@@ -376,35 +379,43 @@ impl LockGuard {
         is_lost.then(|| held.end_error(end).with_body(BodyState::Completed))
     }
 
-    /// Reports the end of a hold that this guard owns, and returns whether it was lost. Returns
-    /// `None` if nothing is to be released.
-    fn end_hold(&mut self, outcome: HoldOutcome) -> Option<bool> {
+    /// Begins the release of a hold that this guard owns, and reports the end of the hold. `begin`
+    /// learns whether it was lost. Returns `None` if nothing is to be released.
+    fn begin_release<T>(
+        &mut self,
+        outcome: HoldOutcome,
+        begin: impl FnOnce(&Arc<Core>, &HeldLock, bool) -> T,
+    ) -> Option<T> {
         let Kind::Owner = std::mem::replace(&mut self.kind, Kind::Released) else {
             return None;
         };
+        let (core, held) = (self.manager.core(), &self.held);
         // After `fork`, the hold is the parent's.
-        if self.manager.core().is_inherited() {
+        if core.is_inherited() {
             return None;
         }
-        let held = &self.held;
         // A guard that is dropped during its downgrade has no loss to report.
         let end_error = held.error();
         let is_lost = end_error.is_some_and(|error| !matches!(error, Error::Released { .. }));
-        if is_lost {
-            report::publish(&held.core, &held.entry);
-        } else {
+        let held_for = held.age();
+        if !is_lost {
             held.publish_end(outcome);
-            logging::released(held, held.age());
         }
-        Some(is_lost)
+        let begun = begin(core, held, is_lost);
+        if is_lost {
+            report::publish(core, &held.entry);
+        } else {
+            logging::released(held, held_for);
+        }
+        Some(begun)
     }
 }
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        if self.end_hold(span::drop_outcome()).is_some() {
-            release::release_in_background(self.manager.core(), &self.held.entry);
-        }
+        self.begin_release(span::drop_outcome(), |core, held, _| {
+            release::release_in_background(core, &held.entry);
+        });
     }
 }
 

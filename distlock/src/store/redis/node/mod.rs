@@ -137,8 +137,8 @@ impl Node {
 
     /// Returns true if the server is known to send this client no pushes.
     pub(crate) fn is_polling(&self) -> bool {
-        let session = self.commands.session();
-        session.is_ok_and(|session| session.client.is_polling())
+        // Of the client, because only the command connection may be down.
+        self.shared.id().is_polling()
     }
 
     pub(crate) fn address(&self) -> &str {
