@@ -397,7 +397,6 @@ impl LockGuard {
         // A guard that is dropped during its downgrade has no loss to report.
         let end_error = held.error();
         let is_lost = end_error.is_some_and(|error| !matches!(error, Error::Released { .. }));
-        let held_for = held.age();
         if !is_lost {
             held.publish_end(outcome);
         }
@@ -405,7 +404,7 @@ impl LockGuard {
         if is_lost {
             report::publish(core, &held.entry);
         } else {
-            logging::released(held, held_for);
+            logging::released(held);
         }
         Some(begun)
     }

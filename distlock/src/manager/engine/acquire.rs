@@ -152,18 +152,19 @@ impl<'a> AcquireCall<'a> {
         let number = acquisition.awaited();
         // Random, because a pushed grant that names an owner id is trusted.
         let owner = core.random.next();
-        let entry = core.registry.register(owner, acquisition);
-        self.entry = Some(entry.clone());
+        let entry = self
+            .entry
+            .insert(core.registry.register(owner, acquisition));
         // A shutdown that has begun either finds the new entry, or is noticed here.
         if core.phase() != Phase::Running {
-            core.update(&entry, |acquisition, now| {
+            core.update(entry, |acquisition, now| {
                 acquisition.handle_shutdown(now);
                 // Its acquire was not sent.
                 acquisition.abandon();
             });
             return None;
         }
-        Some(Sending::new(core, &entry, action?, number))
+        Some(Sending::new(core, entry, action?, number))
     }
 
     fn cancel_acquisition(&mut self) {

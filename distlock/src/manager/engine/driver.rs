@@ -3,8 +3,10 @@
 //! A call sends its first command itself, and a holder its awaited release. What is late, dropped
 //! or repeated is sent here.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use futures_util::future::FutureExt;
@@ -24,7 +26,6 @@ use crate::protocol::store_error::StoreError;
 use crate::store::command::{Command, CommandReply, Confirm, Downgrade, Release};
 use crate::store::read;
 use crate::util::clock::BootInstant;
-use crate::util::notify::wait_until;
 
 type StoreReply = Result<CommandReply, StoreError>;
 
@@ -178,13 +179,22 @@ impl Sending {
     async fn reply(&self, call: impl Future<Output = StoreReply>) -> Option<StoreReply> {
         let Sending { core, entry, .. } = self;
         let started = core.command_start();
-        // Before the first poll, too: the command is then not sent.
-        let given_up = wait_until(&entry.changed, || self.is_given_up().then_some(()));
-        let reply = tokio::select! {
-            biased;
-            () = given_up => None,
-            reply = call => Some(reply),
-        };
+        let mut call = pin!(call);
+        let mut changed = pin!(entry.changed.notified());
+        let reply = poll_fn(|context| {
+            loop {
+                // Before the first poll, too: the command is then not sent.
+                if self.is_given_up() {
+                    return Poll::Ready(None);
+                }
+                if let Poll::Ready(reply) = call.as_mut().poll(context) {
+                    return Poll::Ready(Some(reply));
+                }
+                ready!(changed.as_mut().poll(context));
+                changed.set(entry.changed.notified());
+            }
+        });
+        let reply = reply.await;
         let late = || Err::<(), _>(StoreError::timed_out(self.timeout()));
         match (&reply, started) {
             (Some(reply), _) => core.publish_command(operation(&self.action), started, reply),

@@ -288,9 +288,9 @@ fn lost_by(
     );
 }
 
-pub(crate) fn released(hold: &HeldLock, held: Duration) {
+pub(crate) fn released(hold: &HeldLock) {
     let key = || Visible(hold.key()).to_string();
-    tracing::debug!(target: TARGET, lock = label(hold), key = key(), ?held, "released");
+    tracing::debug!(target: TARGET, lock = label(hold), key = key(), held = ?hold.age(), "released");
 }
 
 pub(crate) fn releases_abandoned(store: &str, lock: &str, key: &str, releases: usize) {
