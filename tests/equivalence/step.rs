@@ -16,9 +16,9 @@ use crate::protocol::messages::{Acquire, CheckQueue, OwnerNumber, Proof, Renewal
 use crate::protocol::once::Once;
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
+use crate::store::LockStore;
 use crate::store::client_id::ClientId;
 use crate::store::command::{Confirm, DeleteRecord, Downgrade, Inspect, Release, Revoke};
-use crate::store::{LockStore, run};
 
 /// Upper limit of the time of a reply or a grant on a loaded machine.
 pub(super) const LIMIT: Duration = Duration::from_secs(10);
@@ -193,7 +193,7 @@ impl Step {
                     metadata: None,
                     once: once_of(kind, once),
                 };
-                let reply = run(&*stores[client], acquire, LIMIT).await?;
+                let reply = stores[client].acquire(&acquire, LIMIT).await?;
                 return Ok(observed.acquire((client, key, owner), kind, reply));
             }
             Step::Expire {
@@ -209,7 +209,7 @@ impl Step {
                     durability: Durability::NONE,
                     once: None,
                 };
-                let reply = run(&*stores[client], confirm, LIMIT).await?;
+                let reply = stores[client].confirm(&confirm, LIMIT).await?;
                 return Ok(observed.confirm((client, key, owner), reply));
             }
             Step::Op(Op::AcquireAll {
@@ -251,7 +251,7 @@ impl Step {
                             durability: Durability::NONE,
                             once: once_of(kind, once),
                         };
-                        observed.confirm(this, run(store, confirm, LIMIT).await?)
+                        observed.confirm(this, store.confirm(&confirm, LIMIT).await?)
                     }
                     Act::Downgrade { right, timing } => {
                         let downgrade = Downgrade {
@@ -261,7 +261,7 @@ impl Step {
                             timing,
                             durability: Durability::NONE,
                         };
-                        observed.downgrade(this, run(store, downgrade, LIMIT).await?)
+                        observed.downgrade(this, store.downgrade(&downgrade, LIMIT).await?)
                     }
                     Act::Release { keep_for, success } => {
                         let success = success.and_then(|(once, right)| {
@@ -276,7 +276,7 @@ impl Step {
                             after_unanswered: false,
                             success,
                         };
-                        let released = run(store, release, LIMIT).await?;
+                        let released = store.release(&release, LIMIT).await?;
                         Reply::Release {
                             was_held: released.was_held,
                             is_recorded: success.map(|_| released.is_recorded),
@@ -306,7 +306,7 @@ impl Step {
                 let mut failures = Vec::new();
                 let mut first = 0;
                 for part in batch.chunk_by(|a, b| a.kind.is_counted() == b.kind.is_counted()) {
-                    let reply = run(&*stores[client], part, LIMIT).await?.failures;
+                    let reply = stores[client].renew(part, LIMIT).await?.failures;
                     let reply = reply.into_iter();
                     failures.extend(reply.map(|(index, failure)| (first + index, failure)));
                     first += part.len();
@@ -322,7 +322,7 @@ impl Step {
                 let checks: Vec<_> = (0..KEYS).map(check).collect();
                 let mut replies = Vec::new();
                 for part in checks.chunk_by(|a, b| a.is_counted == b.is_counted) {
-                    replies.extend(run(&*stores[client], part, LIMIT).await?);
+                    replies.extend(stores[client].check_queues(part, LIMIT).await?);
                 }
                 observed.check_queue(replies)
             }
@@ -331,14 +331,14 @@ impl Step {
                     key: &keys[key],
                     max_listed: NAMED,
                 };
-                observed.inspect(key, *run(&*stores[client], inspect, LIMIT).await?)
+                observed.inspect(key, stores[client].inspect(&inspect, LIMIT).await?)
             }
             Op::DeleteRecord { client, key, once } => {
                 let delete = DeleteRecord {
                     key: &keys[key],
                     selector: &ONCE[once].selector,
                 };
-                Reply::DeleteRecord(run(&*stores[client], delete, LIMIT).await?)
+                Reply::DeleteRecord(stores[client].delete_record(&delete, LIMIT).await?)
             }
             Op::Revoke {
                 client,
@@ -351,7 +351,7 @@ impl Step {
                     key: key_name,
                     max_listed: 0,
                 };
-                let holders = run(store, inspect, LIMIT).await?.holders;
+                let holders = store.inspect(&inspect, LIMIT).await?.holders;
                 let mut tokens: Vec<_> = holders.iter().map(|holder| holder.token).collect();
                 tokens.sort_unstable();
                 if !right {
@@ -367,7 +367,7 @@ impl Step {
                     tokens: &tokens,
                     delete,
                 };
-                observed.revoke(key, run(store, revoke, LIMIT).await?)
+                observed.revoke(key, store.revoke(&revoke, LIMIT).await?)
             }
             other => unreachable!("{other:?} is of no client"),
         })
@@ -397,7 +397,7 @@ async fn acquire_all(
         once: None,
     });
     let requests: Vec<_> = requests.collect();
-    run(store, &*requests, LIMIT).await
+    store.acquire_all(&requests, LIMIT).await
 }
 
 /// Renews several mutexes in one batch, and then releases them.
@@ -420,7 +420,7 @@ async fn renew_and_release(
         durability: Durability::NONE,
     };
     let batch: Vec<_> = several.iter().map(renewal).collect();
-    let failures = run(store, &*batch, LIMIT).await?.failures;
+    let failures = store.renew(&batch, LIMIT).await?.failures;
     let mut were_held = Vec::new();
     for (key, owner) in several {
         let release = Release {
@@ -431,7 +431,7 @@ async fn renew_and_release(
             after_unanswered: false,
             success: None,
         };
-        were_held.push(run(store, release, LIMIT).await?.was_held);
+        were_held.push(store.release(&release, LIMIT).await?.was_held);
     }
     Ok(Reply::ReleaseAll {
         failures,

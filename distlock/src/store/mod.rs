@@ -3,23 +3,27 @@
 //! A store serves one client. The future of a command may be dropped at any await. The command may
 //! then have taken effect, and a release cancels it.
 
-use std::future::{Future, ready};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
+
+use async_trait::async_trait;
 
 use crate::config::limits::Limits;
 use crate::config::options::DEFAULT_FENCE_TTL;
 #[cfg(feature = "testing")]
 use crate::config::options::Options;
-use crate::error::{LockKind, Outage};
-#[cfg(feature = "testing")]
+use crate::error::LockKind;
 use crate::key::LockKey;
 use crate::observer::event::{Connection, Event};
 use crate::protocol::kind::Kind;
-use crate::protocol::messages::{Acquire, Grant, OwnerNumber, RevocationNotice};
+use crate::protocol::messages::{
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, Grant, Inspection,
+    OwnerNumber, Proof, ReleaseReply, RenewReply, Renewal, RevocationNotice, RevokeReply,
+};
 use crate::protocol::store_error::StoreError;
-use crate::store::command::{Command, CommandReply, StoreCommand};
+use crate::store::command::{Confirm, DeleteRecord, Downgrade, Inspect, List, Release, Revoke};
 
 pub(crate) mod client_id;
 pub(crate) mod command;
@@ -28,24 +32,81 @@ pub(crate) mod redis;
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A store, used by one client.
-pub(crate) trait LockStore: Send + Sync {
-    /// Runs a command, waiting up to `timeout` for the reply.
-    fn call<'a>(
-        &'a self,
-        command: Command<'a>,
-        timeout: Duration,
-    ) -> BoxFuture<'a, Result<CommandReply, StoreError>>;
+pub(crate) type StoreResult<T> = Result<T, StoreError>;
 
-    /// Runs a command without the I/O thread, if the store can do that on the current runtime. The
-    /// future needs no timer there, and may wait for a reply without end.
-    fn call_here<'a>(
+/// A store, used by one client. Each command waits up to `timeout` for its reply, and is idempotent
+/// for the same owner.
+#[async_trait]
+pub(crate) trait LockStore: Send + Sync {
+    /// Acquires the lock, or queues its owner. The reply is an error if the durability is reached
+    /// only in part, although the lock is then the owner's.
+    async fn acquire(&self, acquire: &Acquire<'_>, timeout: Duration) -> StoreResult<AcquireReply>;
+
+    /// Acquires without the I/O thread, if the store can do that on the current runtime. The future
+    /// needs no timer there, and may wait for a reply without end.
+    fn acquire_here<'a>(
         &'a self,
-        _command: Command<'a>,
+        _acquire: &'a Acquire<'a>,
         _timeout: Duration,
-    ) -> Option<BoxFuture<'a, Result<CommandReply, StoreError>>> {
+    ) -> Option<BoxFuture<'a, StoreResult<AcquireReply>>> {
         None
     }
+
+    /// Acquires several locks in one step, if all are free and no call waits for them. Otherwise,
+    /// and in a store without such a step, nothing is held.
+    async fn acquire_all(
+        &self,
+        _acquires: &[Acquire<'_>],
+        _timeout: Duration,
+    ) -> StoreResult<Option<Proof>> {
+        Ok(None)
+    }
+
+    async fn confirm(&self, confirm: &Confirm<'_>, timeout: Duration) -> StoreResult<Confirmation>;
+
+    /// Extends confirmed holds by their lease.
+    async fn renew(&self, batch: &[Renewal], timeout: Duration) -> StoreResult<RenewReply>;
+
+    /// Returns `None` if the lock is not the owner's. The token of the proof is that of the read
+    /// hold.
+    async fn downgrade(
+        &self,
+        downgrade: &Downgrade<'_>,
+        timeout: Duration,
+    ) -> StoreResult<Option<Proof>>;
+
+    async fn release(&self, release: &Release<'_>, timeout: Duration) -> StoreResult<ReleaseReply>;
+
+    /// Releases without the I/O thread, as `acquire_here` acquires.
+    fn release_here<'a>(
+        &'a self,
+        _release: &'a Release<'a>,
+        _timeout: Duration,
+    ) -> Option<BoxFuture<'a, StoreResult<ReleaseReply>>> {
+        None
+    }
+
+    /// Checks the queues in which this client waits, and grants locks that are free.
+    async fn check_queues(
+        &self,
+        checks: &[CheckQueue],
+        timeout: Duration,
+    ) -> StoreResult<Vec<CheckQueueReply>>;
+
+    async fn inspect(&self, inspect: &Inspect<'_>, timeout: Duration) -> StoreResult<Inspection>;
+
+    /// The timeout applies to each step.
+    async fn list(&self, list: &List<'_>, timeout: Duration) -> StoreResult<Vec<LockKey>>;
+
+    async fn revoke(&self, revoke: &Revoke<'_>, timeout: Duration) -> StoreResult<RevokeReply>;
+
+    /// Returns true if there was a record, or the description of a value that distlock did not
+    /// write.
+    async fn delete_record(
+        &self,
+        delete: &DeleteRecord<'_>,
+        timeout: Duration,
+    ) -> StoreResult<Result<bool, String>>;
 
     /// Lets a test choose the outcome of a call that is about to begin.
     #[cfg(feature = "testing")]
@@ -54,9 +115,7 @@ pub(crate) trait LockStore: Send + Sync {
     }
 
     /// Waits until the store can be used. Returns at once if the store cannot know.
-    fn ready(&self) -> BoxFuture<'_, ()> {
-        Box::pin(ready(()))
-    }
+    async fn ready(&self) {}
 
     /// Returns why the store cannot be used yet. Otherwise, returns true if all its servers can be.
     /// Opens the connections that `connect` waits for.
@@ -76,21 +135,6 @@ pub(crate) trait LockStore: Send + Sync {
 
     /// Closes connections and ends background work.
     fn close(&self);
-}
-
-/// Runs a command in a store.
-pub(crate) async fn run<C: StoreCommand>(
-    store: &dyn LockStore,
-    command: C,
-    timeout: Duration,
-) -> Result<C::Reply, StoreError> {
-    read::<C>(store.call(command.command(), timeout).await?)
-}
-
-/// Reads the reply to a command.
-pub(crate) fn read<C: StoreCommand>(reply: CommandReply) -> Result<C::Reply, StoreError> {
-    C::reply(reply)
-        .ok_or_else(|| StoreError::new(Outage::Other, "the reply does not match the command"))
 }
 
 /// An open store, with its fixed properties.

@@ -7,6 +7,7 @@ use std::slice::from_ref;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use async_trait::async_trait;
 use once_cell::sync::OnceCell;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -23,14 +24,14 @@ use crate::observer;
 use crate::observer::event::{AcquirePath, Event};
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueue, CheckQueueReply, HolderView, NO_TOKEN, OwnerNumber,
-    RenewReply, Renewal, RenewalFailure,
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, HolderView, Inspection,
+    NO_TOKEN, OwnerNumber, Proof, ReleaseReply, RenewReply, Renewal, RenewalFailure, RevokeReply,
 };
 use crate::protocol::once::Record;
 use crate::protocol::store_error::StoreError;
-use crate::store::command::{Command, CommandReply, DeleteRecord, Inspect, Revoke};
+use crate::store::command::{Confirm, DeleteRecord, Downgrade, Inspect, List, Release, Revoke};
 use crate::store::memory::MemoryStore;
-use crate::store::{BoxFuture, EventSink, LockStore, OpenedStore, StoreEvent, run};
+use crate::store::{EventSink, LockStore, OpenedStore, StoreEvent, StoreResult};
 use crate::testing::loss::InjectedLoss;
 use crate::testing::record::AcquireRecord;
 use crate::testing::script::{Outcome, Rule, RuleId, Script, Target};
@@ -147,11 +148,11 @@ impl TestStore {
                     delete: false,
                 };
                 // The store notifies the holder, and the reply is not needed.
-                let _ = run(&self.memory, revoke, timeout).await;
+                let _ = self.memory.revoke(&revoke, timeout).await;
             }
             InjectedLoss::Gone | InjectedLoss::GoneSilently => {
                 // As with a `DEL`, the next waiter has the lock from now on.
-                let deleted = run(&self.memory, entry.release_command(), timeout).await;
+                let deleted = self.memory.release(&entry.release_command(), timeout).await;
                 if deleted.is_ok() && loss == InjectedLoss::Gone {
                     let answer = Err(RenewalFailure::Gone);
                     core.update(entry, |acquisition, now| {
@@ -197,7 +198,7 @@ impl TestStore {
     }
 
     /// Returns the reply to an acquire command, if a rule sets it.
-    fn acquire(&self, request: &Acquire<'_>) -> Result<Option<AcquireReply>, StoreError> {
+    fn reply_to(&self, request: &Acquire<'_>) -> StoreResult<Option<AcquireReply>> {
         let entry = self.entry(request.owner);
         let id = entry.and_then(|entry| entry.request.options.scripted);
         let outcome = id.and_then(|id| {
@@ -220,40 +221,6 @@ impl TestStore {
                 Ok(None)
             }
         }
-    }
-
-    async fn renew(&self, batch: &[Renewal], timeout: Duration) -> Result<RenewReply, StoreError> {
-        // An empty batch renews nothing, and returns when the renewals were sent.
-        let mut all = run(&self.memory, &batch[..0], timeout).await?;
-        for (index, renewal) in batch.iter().enumerate() {
-            match self.check_renewal(renewal.owner, &renewal.key, timeout) {
-                Ok(()) => {
-                    let renewed = run(&self.memory, from_ref(renewal), timeout).await?;
-                    let failures = renewed.failures.into_iter();
-                    all.failures
-                        .extend(failures.map(|(_, failure)| (index, failure)));
-                }
-                Err(error) => all.failures.push((index, RenewalFailure::Error(error))),
-            }
-        }
-        Ok(all)
-    }
-
-    async fn check_queue(
-        &self,
-        checks: &[CheckQueue],
-        timeout: Duration,
-    ) -> Result<Vec<CheckQueueReply>, StoreError> {
-        let mut replies = Vec::with_capacity(checks.len());
-        for check in checks {
-            match self.check(Some(&check.key), check.owners.first().copied()) {
-                Err(error) => replies.push(CheckQueueReply::Failed(error)),
-                // A waiter for a rule's holder is in no queue. The reply is that it is missing, so
-                // that it acquires again.
-                Ok(()) => replies.extend(run(&self.memory, from_ref(check), timeout).await?),
-            }
-        }
-        Ok(replies)
     }
 
     /// Records an acquisition that an event reports. A re-entry is none.
@@ -311,58 +278,99 @@ impl TestStore {
     }
 }
 
+#[async_trait]
 impl LockStore for Arc<TestStore> {
-    fn call<'a>(
-        &'a self,
-        command: Command<'a>,
+    async fn acquire(&self, acquire: &Acquire<'_>, timeout: Duration) -> StoreResult<AcquireReply> {
+        match self.reply_to(acquire)? {
+            Some(reply) => Ok(reply),
+            None => self.memory.acquire(acquire, timeout).await,
+        }
+    }
+
+    // `acquire_all` acquires none, because the rules of its locks apply one by one.
+
+    async fn confirm(&self, confirm: &Confirm<'_>, timeout: Duration) -> StoreResult<Confirmation> {
+        self.check_renewal(confirm.owner, confirm.key, timeout)?;
+        self.memory.confirm(confirm, timeout).await
+    }
+
+    async fn renew(&self, batch: &[Renewal], timeout: Duration) -> StoreResult<RenewReply> {
+        // An empty batch renews nothing, and returns when the renewals were sent.
+        let mut all = self.memory.renew(&[], timeout).await?;
+        for (index, renewal) in batch.iter().enumerate() {
+            match self.check_renewal(renewal.owner, &renewal.key, timeout) {
+                Ok(()) => {
+                    let renewed = self.memory.renew(from_ref(renewal), timeout).await?;
+                    let failures = renewed.failures.into_iter();
+                    all.failures
+                        .extend(failures.map(|(_, failure)| (index, failure)));
+                }
+                Err(error) => all.failures.push((index, RenewalFailure::Error(error))),
+            }
+        }
+        Ok(all)
+    }
+
+    async fn downgrade(
+        &self,
+        downgrade: &Downgrade<'_>,
         timeout: Duration,
-    ) -> BoxFuture<'a, Result<CommandReply, StoreError>> {
-        Box::pin(async move {
-            match command {
-                Command::Acquire(request) => {
-                    if let Some(reply) = self.acquire(&request)? {
-                        return Ok(CommandReply::Acquired(reply));
-                    }
-                }
-                // Their rules apply one by one.
-                Command::AcquireAll(_) => return Ok(CommandReply::AllAcquired(None)),
-                Command::Renew(batch) => {
-                    return self.renew(batch, timeout).await.map(CommandReply::Renewed);
-                }
-                Command::CheckQueue(checks) => {
-                    return self
-                        .check_queue(checks, timeout)
-                        .await
-                        .map(CommandReply::QueueChecked);
-                }
-                Command::Confirm(confirm) => {
-                    self.check_renewal(confirm.owner, confirm.key, timeout)?;
-                }
-                Command::Downgrade(downgrade) => {
-                    self.check(Some(downgrade.key), Some(downgrade.owner))?;
-                }
-                Command::Release(release) => {
-                    self.check(Some(release.key), Some(release.owner))?;
-                    lock(&self.state).holds.remove(&release.owner);
-                }
-                Command::Inspect(Inspect { key, .. })
-                | Command::Revoke(Revoke { key, .. })
-                | Command::DeleteRecord(DeleteRecord { key, .. }) => {
-                    self.check(Some(key), None)?;
-                }
-                Command::List(_) => self.check(None, None)?,
+    ) -> StoreResult<Option<Proof>> {
+        self.check(Some(downgrade.key), Some(downgrade.owner))?;
+        self.memory.downgrade(downgrade, timeout).await
+    }
+
+    async fn release(&self, release: &Release<'_>, timeout: Duration) -> StoreResult<ReleaseReply> {
+        self.check(Some(release.key), Some(release.owner))?;
+        lock(&self.state).holds.remove(&release.owner);
+        self.memory.release(release, timeout).await
+    }
+
+    async fn check_queues(
+        &self,
+        checks: &[CheckQueue],
+        timeout: Duration,
+    ) -> StoreResult<Vec<CheckQueueReply>> {
+        let mut replies = Vec::with_capacity(checks.len());
+        for check in checks {
+            match self.check(Some(&check.key), check.owners.first().copied()) {
+                Err(error) => replies.push(CheckQueueReply::Failed(error)),
+                // A waiter for a rule's holder is in no queue. The reply is that it is missing, so
+                // that it acquires again.
+                Ok(()) => replies.extend(self.memory.check_queues(from_ref(check), timeout).await?),
             }
-            let mut reply = self.memory.call(command, timeout).await?;
-            if let (Command::Inspect(Inspect { key, .. }), CommandReply::Inspected(seen)) =
-                (command, &mut reply)
-                && seen.holders.is_empty()
-            {
-                let state = lock(&self.state);
-                let holder = state.script.holder(&Target::of(Some(key), None));
-                seen.holders.extend(holder.map(view_of));
-            }
-            Ok(reply)
-        })
+        }
+        Ok(replies)
+    }
+
+    async fn inspect(&self, inspect: &Inspect<'_>, timeout: Duration) -> StoreResult<Inspection> {
+        self.check(Some(inspect.key), None)?;
+        let mut seen = self.memory.inspect(inspect, timeout).await?;
+        if seen.holders.is_empty() {
+            let state = lock(&self.state);
+            let holder = state.script.holder(&Target::of(Some(inspect.key), None));
+            seen.holders.extend(holder.map(view_of));
+        }
+        Ok(seen)
+    }
+
+    async fn list(&self, list: &List<'_>, timeout: Duration) -> StoreResult<Vec<LockKey>> {
+        self.check(None, None)?;
+        self.memory.list(list, timeout).await
+    }
+
+    async fn revoke(&self, revoke: &Revoke<'_>, timeout: Duration) -> StoreResult<RevokeReply> {
+        self.check(Some(revoke.key), None)?;
+        self.memory.revoke(revoke, timeout).await
+    }
+
+    async fn delete_record(
+        &self,
+        delete: &DeleteRecord<'_>,
+        timeout: Duration,
+    ) -> StoreResult<Result<bool, String>> {
+        self.check(Some(delete.key), None)?;
+        self.memory.delete_record(delete, timeout).await
     }
 
     fn begin(&self, key: &LockKey, mut options: Options) -> Options {

@@ -15,8 +15,8 @@ use crate::protocol::kind::Kind;
 use crate::protocol::messages::{Acquire, AcquireReply, Grant, Inspection, OwnerNumber};
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
-use crate::store::command::{Confirm, Inspect, Release, StoreCommand};
-use crate::store::{LockStore, Settings, StoreEvent, run};
+use crate::store::command::{Confirm, Inspect, Release};
+use crate::store::{LockStore, Settings, StoreEvent};
 use crate::util::random::SystemRandom;
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -79,10 +79,6 @@ struct Client {
 }
 
 impl Client {
-    fn run<C: StoreCommand>(&self, command: C) -> C::Reply {
-        at_once(run(&self.store, command, WITHIN)).unwrap()
-    }
-
     fn acquire_with(
         &self,
         name: &str,
@@ -101,7 +97,7 @@ impl Client {
             metadata: None,
             once: None,
         };
-        self.run(request)
+        at_once(self.store.acquire(&request, WITHIN)).unwrap()
     }
 
     fn acquire(&self, name: &str, owner: OwnerNumber) -> AcquireReply {
@@ -135,15 +131,15 @@ impl Client {
             after_unanswered: false,
             success: None,
         };
-        self.run(release).was_held
+        let released = at_once(self.store.release(&release, WITHIN));
+        released.unwrap().was_held
     }
 
     fn inspect(&self, name: &str) -> Inspection {
         let key = &key(name);
-        *self.run(Inspect {
-            key,
-            max_listed: 10,
-        })
+        let max_listed = 10;
+        let inspect = Inspect { key, max_listed };
+        at_once(self.store.inspect(&inspect, WITHIN)).unwrap()
     }
 
     /// Returns the owners granted since the last call.
@@ -213,7 +209,7 @@ fn a_release_reaches_a_live_waiter_behind_any_number_of_dead_ones() {
     a.release("k", 1);
     assert_eq!((dead.granted(), live.granted()), (vec![], vec![1]));
     let key = &key("k");
-    let closed = at_once(run(&dead.store, Inspect { key, max_listed: 0 }, WITHIN));
+    let closed = at_once(dead.store.inspect(&Inspect { key, max_listed: 0 }, WITHIN));
     assert!(closed.is_err(), "it is closed");
 }
 
@@ -262,7 +258,7 @@ fn a_grant_may_be_used_while_it_is_delivered() {
                 durability: Durability::NONE,
                 once: None,
             };
-            *result.lock().unwrap() = at_once(run(store, confirm, WITHIN)).unwrap().proof();
+            *result.lock().unwrap() = at_once(store.confirm(&confirm, WITHIN)).unwrap().proof();
         }
     });
     let store = MemoryStore::new(
@@ -284,7 +280,7 @@ fn a_grant_may_be_used_while_it_is_delivered() {
         metadata: None,
         once: None,
     };
-    at_once(run(eager, request, WITHIN)).unwrap();
+    at_once(eager.acquire(&request, WITHIN)).unwrap();
     holder.release("k", 1);
     assert!(confirmed.lock().unwrap().is_some());
     eager.close(); // the sink owns the store that owns the server

@@ -16,9 +16,9 @@ use crate::protocol::messages::{
 use crate::protocol::once::Once;
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
+use crate::store::LockStore;
 use crate::store::command::{Confirm, Downgrade, Release};
 use crate::store::memory::MemoryStore;
-use crate::store::run;
 
 /// An operation in flight to the server.
 #[derive(Clone, Debug)]
@@ -142,7 +142,7 @@ impl Op {
                     metadata: None,
                     once: once.as_ref(),
                 };
-                at_once(run(store, acquire, timeout)).map(Answer::Acquired)
+                at_once(store.acquire(&acquire, timeout)).map(Answer::Acquired)
             }
             Op::AcquireAll { apply_by, .. } if now > *apply_by => Ok(Answer::AllAcquired(None)),
             Op::AcquireAll { locks, timing, .. } => {
@@ -157,7 +157,7 @@ impl Op {
                     once: None,
                 });
                 let acquires: Vec<_> = acquires.collect();
-                at_once(run(store, &*acquires, timeout)).map(Answer::AllAcquired)
+                at_once(store.acquire_all(&acquires, timeout)).map(Answer::AllAcquired)
             }
             Op::Confirm {
                 is_counted,
@@ -174,9 +174,9 @@ impl Op {
                     durability: Durability::NONE,
                     once: once.as_ref(),
                 };
-                at_once(run(store, confirm, timeout)).map(Answer::Confirmed)
+                at_once(store.confirm(&confirm, timeout)).map(Answer::Confirmed)
             }
-            Op::Renew(batch) => at_once(run(store, &**batch, timeout)).map(Answer::Renewed),
+            Op::Renew(batch) => at_once(store.renew(batch, timeout)).map(Answer::Renewed),
             Op::Downgrade {
                 key,
                 owner,
@@ -190,7 +190,7 @@ impl Op {
                     timing: *timing,
                     durability: Durability::NONE,
                 };
-                at_once(run(store, downgrade, timeout)).map(Answer::Downgraded)
+                at_once(store.downgrade(&downgrade, timeout)).map(Answer::Downgraded)
             }
             Op::Release {
                 is_counted,
@@ -207,13 +207,15 @@ impl Op {
                     after_unanswered: false,
                     success: success.as_ref().map(|(once, token)| (once, *token)),
                 };
-                let released = at_once(run(store, release, timeout));
+                let released = at_once(store.release(&release, timeout));
                 released.map(|reply| Answer::Released {
                     was_held: reply.was_held,
                     is_recorded: reply.is_recorded,
                 })
             }
-            Op::CheckQueue(checks) => at_once(run(store, &**checks, timeout)).map(Answer::Checked),
+            Op::CheckQueue(checks) => {
+                at_once(store.check_queues(checks, timeout)).map(Answer::Checked)
+            }
         };
         done.unwrap_or_else(Answer::Refused)
     }

@@ -12,6 +12,7 @@ use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::engine::core::{Core, shut_down_error};
 use crate::manager::telemetry::hold_events;
+use crate::observer::event::Operation;
 use crate::protocol::holder_name;
 use crate::protocol::messages::{Inspection, QueuedWaiter, ServerInspection};
 use crate::protocol::once::Record;
@@ -255,7 +256,8 @@ impl LockManager {
                 key: &LockKey::new("ping")?,
                 max_listed: 0,
             };
-            let inspected = core.run_command(inspect, INSPECT_TIMEOUT).await;
+            let inspecting = core.store.inspect(&inspect, INSPECT_TIMEOUT);
+            let inspected = core.run_command(Operation::Inspect, inspecting).await;
             inspected.map_err(|error| error.into_error(None, Duration::ZERO))?;
             Ok(())
         })
@@ -318,11 +320,11 @@ pub(crate) async fn inspect_store(
     max_listed: usize,
     waited: Duration,
 ) -> Result<Inspection, Error> {
-    let inspection = core
-        .run_command(Inspect { key, max_listed }, INSPECT_TIMEOUT)
-        .await;
+    let inspect = Inspect { key, max_listed };
+    let inspecting = core.store.inspect(&inspect, INSPECT_TIMEOUT);
+    let inspection = core.run_command(Operation::Inspect, inspecting).await;
     let key = || key.to_string();
-    let inspection = *inspection.map_err(|error| error.into_error(Some(key()), waited))?;
+    let inspection = inspection.map_err(|error| error.into_error(Some(key()), waited))?;
     match inspection.key_conflict {
         Some(detail) => Err(Error::KeyConflict { key: key(), detail }),
         None => Ok(inspection),

@@ -11,6 +11,7 @@ use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::admin::inspect::{INSPECT_TIMEOUT, LockState, inspect};
 use crate::manager::engine::core::Core;
+use crate::observer::event::Operation;
 use crate::store::command::List;
 
 /// Upper limit of concurrent inspections.
@@ -54,7 +55,9 @@ impl LockManager {
 }
 
 async fn list(core: Arc<Core>, prefix: &str) -> Result<Vec<LockState>, Error> {
-    let keys = core.run_command(List { prefix }, INSPECT_TIMEOUT).await;
+    let list = List { prefix };
+    let listing = core.store.list(&list, INSPECT_TIMEOUT);
+    let keys = core.run_command(Operation::List, listing).await;
     let keys = keys.map_err(|error| error.into_error(None, INSPECT_TIMEOUT))?;
     // A scan may return a key twice, and so may two servers between which its slot migrates.
     let keys: BTreeSet<LockKey> = keys.into_iter().collect();

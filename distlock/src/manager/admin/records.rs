@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::key::{LockKey, escape};
 use crate::manager::LockManager;
 use crate::manager::admin::inspect::INSPECT_TIMEOUT;
+use crate::observer::event::Operation;
 use crate::store::command;
 
 impl LockManager {
@@ -58,7 +59,8 @@ impl LockManager {
                 key: &key,
                 selector: &selector,
             };
-            let deleted = core.run_command(delete, INSPECT_TIMEOUT).await;
+            let deleting = core.store.delete_record(&delete, INSPECT_TIMEOUT);
+            let deleted = core.run_command(Operation::DeleteRecord, deleting).await;
             core.known_data.forget_success(&key, &selector);
             let key = key.to_string();
             match deleted {

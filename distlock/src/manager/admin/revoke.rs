@@ -12,6 +12,7 @@ use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::admin::inspect::{INSPECT_TIMEOUT, inspect_store};
 use crate::manager::engine::core::Core;
+use crate::observer::event::Operation;
 use crate::protocol::messages::{HolderView, RevokeReply};
 use crate::store::command;
 use crate::util::clock::BootInstant;
@@ -316,7 +317,8 @@ async fn revoke(core: &Arc<Core>, key: &LockKey, options: &Revoke) -> Result<Rev
             tokens: &tokens,
             delete,
         };
-        let revoked = core.run_command(revoke, INSPECT_TIMEOUT).await;
+        let revoking = core.store.revoke(&revoke, INSPECT_TIMEOUT);
+        let revoked = core.run_command(Operation::Revoke, revoking).await;
         let waited = core.clock.now().since(started);
         revoked.map_err(|error| error.into_error(Some(key.to_string()), waited))
     };

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
@@ -21,8 +20,7 @@ use crate::protocol::acquisition::Acquisition;
 use crate::protocol::request::Request;
 use crate::protocol::rules::Rules;
 use crate::protocol::store_error::StoreError;
-use crate::store::command::StoreCommand;
-use crate::store::{LockStore, run};
+use crate::store::{LockStore, StoreResult};
 use crate::util::clock::{BootInstant, Clock};
 use crate::util::process::ProcessId;
 use crate::util::random::Random;
@@ -103,15 +101,15 @@ impl Core {
         (self.registry).update(entry, |acquisition| change(acquisition, now))
     }
 
-    /// Runs a command in the store, and publishes its end.
-    pub(crate) async fn run_command<C: StoreCommand>(
+    /// Awaits a command to the store, and publishes its end.
+    pub(crate) async fn run_command<T>(
         &self,
-        command: C,
-        timeout: Duration,
-    ) -> Result<C::Reply, StoreError> {
+        operation: Operation,
+        command: impl Future<Output = StoreResult<T>>,
+    ) -> StoreResult<T> {
         let started = self.command_start();
-        let reply = run(&*self.store, command, timeout).await;
-        self.publish_command(C::OPERATION, started, &reply);
+        let reply = command.await;
+        self.publish_command(operation, started, &reply);
         reply
     }
 

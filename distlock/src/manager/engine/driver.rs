@@ -20,14 +20,12 @@ use crate::manager::engine::report;
 use crate::manager::engine::sync_future::SyncFuture;
 use crate::observer::event::Operation;
 use crate::protocol::acquisition::Acquisition;
-use crate::protocol::messages::{Acquire, AcquireReply};
+use crate::protocol::messages::{Acquire, AcquireReply, ReleaseReply};
 use crate::protocol::outcome::{Action, Outcome};
 use crate::protocol::store_error::StoreError;
-use crate::store::command::{Command, CommandReply, Confirm, Downgrade, Release};
-use crate::store::read;
+use crate::store::StoreResult;
+use crate::store::command::Release;
 use crate::util::clock::BootInstant;
-
-type StoreReply = Result<CommandReply, StoreError>;
 
 /// Drives all acquisitions, until the manager closes.
 pub(crate) async fn run(core: Arc<Core>) {
@@ -136,13 +134,32 @@ impl Sending {
     /// Sends the command in place, if the store can do that on any runtime. Otherwise, the I/O
     /// thread sends it. Returns the outcome of an acquire for its call, if it is known then.
     pub(crate) async fn send_here(self) -> Option<Outcome> {
-        if let Some(reply) = self.call_here().await {
-            self.handle(reply, Acquisition::poll_outcome).flatten()
-        } else {
-            let executor = self.core.executor.clone();
-            executor.poll_or_spawn(self.send());
-            None
+        if let Some(reply) = self.acquire_here().await {
+            let outcome = self.handle(reply, |acquisition, reply, now| {
+                acquisition.handle_acquire_reply(reply, now);
+                acquisition.poll_outcome()
+            });
+            return outcome.flatten();
         }
+        if let Some(reply) = self.release_here().await {
+            self.handle(reply, Acquisition::handle_release_reply);
+            return None;
+        }
+        let executor = self.core.executor.clone();
+        executor.poll_or_spawn(self.send());
+        None
+    }
+
+    async fn acquire_here(&self) -> Option<Option<StoreResult<AcquireReply>>> {
+        let acquire = self.acquire_command()?;
+        let call = self.core.store.acquire_here(&acquire, self.timeout())?;
+        Some(self.reply(SyncFuture::new(call)).await)
+    }
+
+    async fn release_here(&self) -> Option<Option<StoreResult<ReleaseReply>>> {
+        let release = self.release_command()?;
+        let call = self.core.store.release_here(&release, self.timeout())?;
+        Some(self.reply(SyncFuture::new(call)).await)
     }
 
     /// Leaves the timeout of the command to its sender. Returns false if the command was given up.
@@ -157,26 +174,33 @@ impl Sending {
             })
     }
 
-    async fn call_here(&self) -> Option<Option<StoreReply>> {
-        let command = self.entry.command(&self.action)?;
-        let call = self.core.store.call_here(command, self.timeout())?;
-        Some(self.reply(SyncFuture::new(call)).await)
-    }
-
     /// Sends the command. Runs on the I/O thread, where the store keeps the timeout.
     pub(crate) async fn send(self) {
-        if self.leave_timeout()
-            && let Some(command) = self.entry.command(&self.action)
-        {
-            let call = self.core.store.call(command, self.timeout());
-            let reply = self.reply(call).await;
-            self.handle(reply, |_| ());
+        if !self.leave_timeout() {
+            return;
+        }
+        let (store, entry) = (&*self.core.store, &*self.entry);
+        let timeout = self.timeout();
+        if let Some(acquire) = self.acquire_command() {
+            let reply = self.reply(store.acquire(&acquire, timeout)).await;
+            self.handle(reply, Acquisition::handle_acquire_reply);
+        } else if let Some(release) = self.release_command() {
+            let reply = self.reply(store.release(&release, timeout)).await;
+            self.handle(reply, Acquisition::handle_release_reply);
+        } else if let Action::Downgrade { token, .. } = self.action {
+            let downgrade = entry.downgrade_command(token);
+            let reply = self.reply(store.downgrade(&downgrade, timeout)).await;
+            self.handle(reply, Acquisition::handle_downgrade);
+        } else if let Action::Confirm { .. } = self.action {
+            let confirm = entry.confirm_command();
+            let reply = self.reply(store.confirm(&confirm, timeout)).await;
+            self.handle(reply, Acquisition::handle_confirmation);
         }
     }
 
     /// Returns the reply, or `None` once the acquisition does not await it any longer. The command
     /// is then not continued, because a release may have been sent.
-    async fn reply(&self, call: impl Future<Output = StoreReply>) -> Option<StoreReply> {
+    async fn reply<T>(&self, call: impl Future<Output = StoreResult<T>>) -> Option<StoreResult<T>> {
         let Sending { core, entry, .. } = self;
         let started = core.command_start();
         let mut call = pin!(call);
@@ -217,11 +241,30 @@ impl Sending {
         }
     }
 
-    /// Handles the reply, and returns the result of `then`, unless the reply was not awaited.
-    fn handle<T>(
+    fn release_command(&self) -> Option<Release<'_>> {
+        let Action::Release {
+            keep_for,
+            succeeded_under,
+            after_unanswered,
+            ..
+        } = self.action
+        else {
+            return None;
+        };
+        let once = self.entry.request.once.as_ref();
+        Some(Release {
+            keep_for,
+            after_unanswered,
+            success: once.zip(succeeded_under),
+            ..self.entry.release_command()
+        })
+    }
+
+    /// Handles the reply, and returns the result of `handle`, unless the reply was not awaited.
+    fn handle<R, T>(
         mut self,
-        reply: Option<StoreReply>,
-        then: impl FnOnce(&mut Acquisition) -> T,
+        reply: Option<StoreResult<R>>,
+        handle: impl FnOnce(&mut Acquisition, StoreResult<R>, BootInstant) -> T,
     ) -> Option<T> {
         let reply = reply?;
         let (core, number) = (&*self.core, self.number.take());
@@ -230,23 +273,9 @@ impl Sending {
             if number.is_some() && acquisition.awaited() != number {
                 return None;
             }
-            match self.action {
-                Action::Acquire { .. } => {
-                    acquisition.handle_acquire_reply(reply.and_then(read::<Acquire<'_>>), now);
-                }
-                Action::Confirm { .. } => {
-                    acquisition.handle_confirmation(reply.and_then(read::<Confirm<'_>>), now);
-                }
-                Action::Downgrade { .. } => {
-                    acquisition.handle_downgrade(reply.and_then(read::<Downgrade<'_>>), now);
-                }
-                Action::Release { .. } => {
-                    acquisition.handle_release_reply(reply.and_then(read::<Release<'_>>), now);
-                }
-                Action::Renew => {}
-            }
+            let result = handle(acquisition, reply, now);
             end_if_closed(core, acquisition, now);
-            Some(then(acquisition))
+            Some(result)
         });
         report::publish(&self.core, &self.entry);
         if must_cancel && matches!(self.action, Action::Acquire { .. }) {
@@ -254,7 +283,7 @@ impl Sending {
             self.core.executor.spawn(async move {
                 let timeout = entry.request.timing.command_timeout();
                 // The rule that this breaks forbids the command.
-                let _ = core.run_command(entry.release_command(), timeout).await;
+                let _ = core.store.release(&entry.release_command(), timeout).await;
             });
         }
         result
@@ -265,39 +294,31 @@ impl Sending {
 pub(crate) async fn send_all(
     core: Arc<Core>,
     sending: Vec<Sending>,
-    replied: oneshot::Sender<Result<(), StoreError>>,
+    replied: oneshot::Sender<StoreResult<()>>,
 ) {
-    let commands: Vec<_> = (sending.iter())
+    let acquires: Vec<_> = (sending.iter())
         .filter_map(Sending::acquire_command)
         .collect();
     let Some(first) = sending.first() else { return };
     if !sending.iter().all(Sending::leave_timeout) {
         return;
     }
-    let call = core
-        .store
-        .call(Command::AcquireAll(&commands), first.timeout());
-    let reply = first
-        .reply(call)
-        .await
-        .map(|reply| reply.and_then(read::<&[Acquire<'_>]>));
-    drop(commands);
+    let call = core.store.acquire_all(&acquires, first.timeout());
+    let reply = first.reply(call).await;
+    drop(acquires);
     let result = match &reply {
         Some(Err(error)) => Err(error.clone()),
         _ => Ok(()),
     };
     for sending in sending {
-        let reply = reply.clone().map(|reply| {
-            reply.map(|proof| {
-                // Otherwise, nothing is in the store, as after a try of a lock that is held.
-                let busy = AcquireReply::Busy(Vec::new());
-                CommandReply::Acquired(proof.map_or(busy, AcquireReply::Held))
-            })
-        });
-        sending.handle(reply, |acquisition| {
+        sending.handle(reply.clone(), |acquisition, reply, now| {
+            // Otherwise, nothing is in the store, as after a try of a lock that is held.
+            let busy = AcquireReply::Busy(Vec::new());
+            let reply = reply.map(|proof| proof.map_or(busy, AcquireReply::Held));
+            acquisition.handle_acquire_reply(reply, now);
             // None of them is repeated by itself.
             if result.is_err() {
-                acquisition.release(false, core.clock.now());
+                acquisition.release(false, now);
             }
         });
     }

@@ -9,6 +9,7 @@ use crate::key::LockKey;
 use crate::manager::engine::core::Core;
 use crate::manager::engine::registry::Entry;
 use crate::manager::telemetry::long_waits::LongWaits;
+use crate::observer::event::Operation;
 use crate::protocol::messages::{CheckQueue, CheckQueueReply};
 use crate::protocol::request::Request;
 use crate::protocol::timing::QUEUE_CHECK_INTERVAL;
@@ -55,7 +56,8 @@ async fn check_queues(core: &Core, mut batch: Vec<KeyWaiters>) {
             .iter()
             .map(|key_waiters| key_waiters.check.clone())
             .collect();
-        let Ok(replies) = core.run_command(&*checks, QUEUE_CHECK_TIMEOUT).await else {
+        let checking = core.store.check_queues(&checks, QUEUE_CHECK_TIMEOUT);
+        let Ok(replies) = core.run_command(Operation::CheckQueue, checking).await else {
             return;
         };
         let mut unfinished = Vec::new();

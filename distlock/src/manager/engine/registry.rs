@@ -13,10 +13,10 @@ use crate::protocol::acquisition::AcquisitionState::{
     self, Acquiring, Ended, Held, Queued, Releasing,
 };
 use crate::protocol::messages::{Acquire, OwnerNumber};
-use crate::protocol::outcome::{Action, Report};
+use crate::protocol::outcome::Report;
 use crate::protocol::request::Request;
 use crate::protocol::timing::MAX_WATCHDOG_SLEEP;
-use crate::store::command::{Command, Confirm, Downgrade, Release};
+use crate::store::command::{Confirm, Downgrade, Release};
 use crate::util::clock::BootInstant;
 use crate::util::mutex::lock;
 use crate::util::notify::wait_until;
@@ -139,28 +139,6 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Returns the command for an action; `None` for a renewal, which may share one with others.
-    pub(crate) fn command(&self, action: &Action) -> Option<Command<'_>> {
-        Some(match *action {
-            Action::Acquire { wait, .. } => Command::Acquire(self.acquire_command(wait)),
-            Action::Confirm { .. } => Command::Confirm(self.confirm_command()),
-            Action::Downgrade { token, .. } => Command::Downgrade(self.downgrade_command(token)),
-            Action::Release {
-                keep_for,
-                succeeded_under,
-                after_unanswered,
-                ..
-            } => Command::Release(Release {
-                keep_for,
-                after_unanswered,
-                success: succeeded_under
-                    .and_then(|token| Some((self.request.once.as_ref()?, token))),
-                ..self.release_command()
-            }),
-            Action::Renew => return None,
-        })
-    }
-
     pub(crate) fn acquire_command(&self, wait: Duration) -> Acquire<'_> {
         Acquire {
             key: &self.request.key,

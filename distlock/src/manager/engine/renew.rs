@@ -10,7 +10,7 @@ use crate::manager::engine::held::HeldLock;
 use crate::manager::engine::registry::Entry;
 use crate::manager::engine::report;
 use crate::manager::telemetry::logging::{self, TARGET};
-use crate::observer::event::Event;
+use crate::observer::event::{Event, Operation};
 use crate::observer::telemetry::Delivery;
 use crate::protocol::acquisition::{Acquisition, AcquisitionState};
 use crate::protocol::messages::{Renewal, RenewalFailure};
@@ -87,7 +87,8 @@ async fn renew_batch(core: Arc<Core>, holds: Vec<DueRenewal>) {
     };
     let batch: Vec<_> = holds.iter().map(|due| due.renewal.clone()).collect();
     let started = core.clock.now();
-    let reply = core.run_command(&*batch, timeout).await;
+    let renewing = core.store.renew(&batch, timeout);
+    let reply = core.run_command(Operation::Renew, renewing).await;
     let now = core.clock.now();
     let (sent_at, failures) = match reply {
         Ok(renewed) => {

@@ -10,7 +10,6 @@ use crate::manager::telemetry::logging::TARGET;
 use crate::protocol::messages::Inspection;
 use crate::protocol::request::Request;
 use crate::store::command::Inspect;
-use crate::store::run;
 use crate::util::visible::Visible;
 
 /// Timeout of the query after a reconnect.
@@ -60,7 +59,7 @@ pub(crate) async fn check(core: &Core) {
         key: &acquired.0,
         max_listed: 0,
     };
-    if let Ok(found) = run(&*core.store, inspect, QUERY_TIMEOUT).await {
+    if let Ok(found) = core.store.inspect(&inspect, QUERY_TIMEOUT).await {
         examine(core, &acquired, &found);
     }
 }

@@ -9,9 +9,10 @@ use crate::manager::engine::core::{Core, Phase};
 use crate::manager::engine::held::HeldLock;
 use crate::manager::telemetry::data_loss;
 use crate::manager::telemetry::logging::{self, TARGET};
+use crate::observer::event::Operation;
 use crate::protocol::messages::Inspection;
 use crate::protocol::outcome::HoldEnd;
-use crate::protocol::store_error::StoreError;
+use crate::store::StoreResult;
 use crate::store::command::Inspect;
 
 /// Timeout of the query for the current holder.
@@ -71,7 +72,8 @@ impl LossLine {
                 key: self.hold.lock_key(),
                 max_listed: 0,
             };
-            core.run_command(inspect, HOLDER_QUERY_TIMEOUT).await
+            let inspecting = core.store.inspect(&inspect, HOLDER_QUERY_TIMEOUT);
+            core.run_command(Operation::Inspect, inspecting).await
         };
         let reply = tokio::time::timeout(HOLDER_QUERY_TIMEOUT, inspect_lock).await;
         if let Ok(Ok(inspection)) = &reply {
@@ -88,8 +90,8 @@ impl LossLine {
     }
 }
 
-fn describe_holder(reply: Result<Box<Inspection>, StoreError>) -> String {
-    match reply.map(|inspection| *inspection) {
+fn describe_holder(reply: StoreResult<Inspection>) -> String {
+    match reply {
         Ok(Inspection {
             key_conflict: Some(_),
             ..

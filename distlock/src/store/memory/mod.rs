@@ -8,14 +8,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
+
 use self::context::{CommandContext, RegisteredClient};
 use self::server::{MemoryLocks, MemoryServer};
 use crate::config::limits::Limits;
-use crate::protocol::messages::{AcquireReply, CheckQueue, ReleaseReply, RenewReply, Renewal};
-use crate::protocol::store_error::StoreError;
+use crate::key::LockKey;
+use crate::protocol::messages::{
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, Inspection, Proof,
+    ReleaseReply, RenewReply, Renewal, RevokeReply,
+};
 use crate::store::client_id::ClientId;
-use crate::store::command::{Command, CommandReply, DeleteRecord, Inspect, List, Release};
-use crate::store::{BoxFuture, EventSink, LockStore, OpenedStore, Settings};
+use crate::store::command::{Confirm, DeleteRecord, Downgrade, Inspect, List, Release, Revoke};
+use crate::store::{BoxFuture, EventSink, LockStore, OpenedStore, Settings, StoreResult};
 
 mod context;
 mod counted;
@@ -59,6 +64,13 @@ impl MemoryStore {
         MemoryStore { server, client }
     }
 
+    fn run<T>(
+        &self,
+        command: impl FnOnce(&mut MemoryLocks, &mut CommandContext<'_>) -> T,
+    ) -> StoreResult<T> {
+        self.server.call(&self.client, command)
+    }
+
     pub(crate) fn identity(&self) -> &Arc<str> {
         self.server.identity()
     }
@@ -79,66 +91,59 @@ impl Drop for MemoryStore {
     }
 }
 
+/// Each command runs when its future is first polled.
+#[async_trait]
 impl LockStore for MemoryStore {
-    /// Runs the command when the future is first polled.
-    fn call<'a>(
-        &'a self,
-        command: Command<'a>,
-        _timeout: Duration,
-    ) -> BoxFuture<'a, Result<CommandReply, StoreError>> {
-        Box::pin(async move {
-            self.server
-                .call(&self.client, |locks, context| run(locks, context, command))
+    async fn acquire(&self, acquire: &Acquire<'_>, _: Duration) -> StoreResult<AcquireReply> {
+        self.run(|locks, context| {
+            locks.with(acquire.key, context.now, |lock| {
+                lock.acquire(context, acquire)
+            })
         })
     }
 
-    fn call_here<'a>(
+    fn acquire_here<'a>(
         &'a self,
-        command: Command<'a>,
+        acquire: &'a Acquire<'a>,
         timeout: Duration,
-    ) -> Option<BoxFuture<'a, Result<CommandReply, StoreError>>> {
-        Some(self.call(command, timeout))
+    ) -> Option<BoxFuture<'a, StoreResult<AcquireReply>>> {
+        Some(self.acquire(acquire, timeout))
     }
 
-    /// Unregisters the client. Its queue entries are then passed over, and its holds expire.
-    fn close(&self) {
-        self.server.unregister(&self.client);
-    }
-}
-
-fn run(
-    locks: &mut MemoryLocks,
-    context: &mut CommandContext<'_>,
-    command: Command<'_>,
-) -> CommandReply {
-    let now = context.now;
-    match command {
-        Command::Acquire(request) => CommandReply::Acquired(
-            locks.with(request.key, now, |lock| lock.acquire(context, &request)),
-        ),
-        Command::AcquireAll(requests) => {
-            let mut are_free = requests
-                .iter()
-                .map(|request| locks.with(request.key, now, |lock| lock.is_uncontended(context)));
+    async fn acquire_all(
+        &self,
+        acquires: &[Acquire<'_>],
+        _: Duration,
+    ) -> StoreResult<Option<Proof>> {
+        self.run(|locks, context| {
+            let now = context.now;
+            let mut are_free = (acquires.iter())
+                .map(|acquire| locks.with(acquire.key, now, |lock| lock.is_uncontended(context)));
             if !are_free.all(|is_free| is_free) {
-                return CommandReply::AllAcquired(None);
+                return None;
             }
-            let acquired = requests
-                .iter()
-                .map(|request| locks.with(request.key, now, |lock| lock.acquire(context, request)));
+            let acquired = (acquires.iter())
+                .map(|acquire| locks.with(acquire.key, now, |lock| lock.acquire(context, acquire)));
             // All tokens are the time.
-            CommandReply::AllAcquired(acquired.fold(None, |_, reply| match reply {
+            acquired.fold(None, |_, reply| match reply {
                 AcquireReply::Held(proof) => Some(proof),
                 _ => None,
-            }))
-        }
-        Command::Confirm(confirm) => {
-            let is_counted = confirm.kind.is_counted();
-            CommandReply::Confirmed(locks.with_kind(confirm.key, is_counted, now, |lock| {
-                lock.confirm(context, &confirm)
-            }))
-        }
-        Command::Renew(batch) => {
+            })
+        })
+    }
+
+    async fn confirm(&self, confirm: &Confirm<'_>, _: Duration) -> StoreResult<Confirmation> {
+        let is_counted = confirm.kind.is_counted();
+        self.run(|locks, context| {
+            locks.with_kind(confirm.key, is_counted, context.now, |lock| {
+                lock.confirm(context, confirm)
+            })
+        })
+    }
+
+    async fn renew(&self, batch: &[Renewal], _: Duration) -> StoreResult<RenewReply> {
+        self.run(|locks, context| {
+            let now = context.now;
             let renew = |(index, renewal): (usize, &Renewal)| {
                 let is_counted = renewal.kind.is_counted();
                 let renewed = locks.with_kind(&renewal.key, is_counted, now, |lock| {
@@ -146,62 +151,101 @@ fn run(
                 });
                 Some((index, renewed.err()?))
             };
-            let failures = batch.iter().enumerate().filter_map(renew).collect();
-            CommandReply::Renewed(RenewReply {
+            RenewReply {
+                failures: batch.iter().enumerate().filter_map(renew).collect(),
                 sent_at: now,
-                failures,
-            })
-        }
-        Command::Downgrade(downgrade) => {
-            CommandReply::Downgraded(locks.with_kind(downgrade.key, true, now, |lock| {
-                lock.downgrade(context, &downgrade)
-            }))
-        }
-        Command::Release(Release {
-            key,
-            kind,
-            owner,
-            keep_for,
-            success,
-            ..
-        }) => CommandReply::Released(locks.with_kind(key, kind.is_counted(), now, |lock| {
-            let is_recorded = success
-                .is_some_and(|(once, token)| lock.record_success(context, owner, once, token));
-            ReleaseReply {
-                was_held: lock.release(context, owner, keep_for),
-                repeat_after: None,
-                is_recorded,
             }
-        })),
-        Command::CheckQueue(checks) => {
+        })
+    }
+
+    async fn downgrade(
+        &self,
+        downgrade: &Downgrade<'_>,
+        _: Duration,
+    ) -> StoreResult<Option<Proof>> {
+        self.run(|locks, context| {
+            locks.with_kind(downgrade.key, true, context.now, |lock| {
+                lock.downgrade(context, downgrade)
+            })
+        })
+    }
+
+    async fn release(&self, release: &Release<'_>, _: Duration) -> StoreResult<ReleaseReply> {
+        let (owner, is_counted) = (release.owner, release.kind.is_counted());
+        self.run(|locks, context| {
+            locks.with_kind(release.key, is_counted, context.now, |lock| {
+                let is_recorded = (release.success)
+                    .is_some_and(|(once, token)| lock.record_success(context, owner, once, token));
+                ReleaseReply {
+                    was_held: lock.release(context, owner, release.keep_for),
+                    repeat_after: None,
+                    is_recorded,
+                }
+            })
+        })
+    }
+
+    fn release_here<'a>(
+        &'a self,
+        release: &'a Release<'a>,
+        timeout: Duration,
+    ) -> Option<BoxFuture<'a, StoreResult<ReleaseReply>>> {
+        Some(self.release(release, timeout))
+    }
+
+    async fn check_queues(
+        &self,
+        checks: &[CheckQueue],
+        _: Duration,
+    ) -> StoreResult<Vec<CheckQueueReply>> {
+        self.run(|locks, context| {
             let check = |check: &CheckQueue| {
-                locks.with_kind(&check.key, check.is_counted, now, |lock| {
+                locks.with_kind(&check.key, check.is_counted, context.now, |lock| {
                     lock.check_queue(context, &check.owners)
                 })
             };
-            CommandReply::QueueChecked(checks.iter().map(check).collect())
-        }
-        Command::Inspect(Inspect { key, max_listed }) => {
-            let inspection = locks.with(key, now, |lock| lock.inspect(context, max_listed));
-            CommandReply::Inspected(Box::new(inspection))
-        }
-        Command::List(List { prefix }) => {
-            let taken = locks.taken(now);
-            CommandReply::Listed(
-                taken
-                    .filter(|key| key.as_str().starts_with(prefix))
-                    .collect(),
-            )
-        }
-        Command::Revoke(revoke) => {
-            let (key, is_counted) = (revoke.key, revoke.is_counted);
-            CommandReply::Revoked(
-                locks.with_kind(key, is_counted, now, |lock| lock.revoke(context, &revoke)),
-            )
-        }
-        Command::DeleteRecord(DeleteRecord { key, selector }) => {
-            let deleted = locks.with(key, now, |lock| lock.records.remove(selector).is_some());
-            CommandReply::RecordDeleted(Ok(deleted))
-        }
+            checks.iter().map(check).collect()
+        })
+    }
+
+    async fn inspect(&self, inspect: &Inspect<'_>, _: Duration) -> StoreResult<Inspection> {
+        self.run(|locks, context| {
+            locks.with(inspect.key, context.now, |lock| {
+                lock.inspect(context, inspect.max_listed)
+            })
+        })
+    }
+
+    async fn list(&self, list: &List<'_>, _: Duration) -> StoreResult<Vec<LockKey>> {
+        self.run(|locks, context| {
+            let taken = locks.taken(context.now);
+            let is_listed = |key: &LockKey| key.as_str().starts_with(list.prefix);
+            taken.filter(is_listed).collect()
+        })
+    }
+
+    async fn revoke(&self, revoke: &Revoke<'_>, _: Duration) -> StoreResult<RevokeReply> {
+        self.run(|locks, context| {
+            locks.with_kind(revoke.key, revoke.is_counted, context.now, |lock| {
+                lock.revoke(context, revoke)
+            })
+        })
+    }
+
+    async fn delete_record(
+        &self,
+        delete: &DeleteRecord<'_>,
+        _: Duration,
+    ) -> StoreResult<Result<bool, String>> {
+        self.run(|locks, context| {
+            Ok(locks.with(delete.key, context.now, |lock| {
+                lock.records.remove(delete.selector).is_some()
+            }))
+        })
+    }
+
+    /// Unregisters the client. Its queue entries are then passed over, and its holds expire.
+    fn close(&self) {
+        self.server.unregister(&self.client);
     }
 }

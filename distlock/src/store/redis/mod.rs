@@ -10,9 +10,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use async_trait::async_trait;
+
 use crate::config::limits::Limits;
+use crate::key::LockKey;
+use crate::protocol::messages::{
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, Inspection, Proof,
+    ReleaseReply, RenewReply, Renewal, RevokeReply,
+};
 use crate::protocol::store_error::StoreError;
-use crate::store::command::{Command, CommandReply};
+use crate::store::command::{Confirm, DeleteRecord, Downgrade, Inspect, List, Release, Revoke};
 use crate::store::redis::conn::client::Client;
 use crate::store::redis::node::{Node, failover, polling};
 use crate::store::redis::transport::Transport;
@@ -20,7 +27,7 @@ use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::sentinel::Sentinels;
 use crate::store::redis::transport::socket_transport::SocketTransport;
 use crate::store::redis::transport::url::ServerLocation;
-use crate::store::{BoxFuture, LockStore, OpenedStore};
+use crate::store::{BoxFuture, LockStore, OpenedStore, StoreResult};
 
 mod cluster;
 pub(crate) mod conn;
@@ -72,44 +79,108 @@ impl RedisStore {
     }
 }
 
+#[async_trait]
 impl LockStore for RedisStore {
-    fn call<'a>(
-        &'a self,
-        command: Command<'a>,
-        timeout: Duration,
-    ) -> BoxFuture<'a, Result<CommandReply, StoreError>> {
-        self.node.execute(None, command, timeout)
+    async fn acquire(&self, acquire: &Acquire<'_>, timeout: Duration) -> StoreResult<AcquireReply> {
+        let reply = self.node.acquire(acquire, timeout).await;
+        self.node.with_address(reply)
     }
 
-    fn call_here<'a>(
+    fn acquire_here<'a>(
         &'a self,
-        command: Command<'a>,
+        acquire: &'a Acquire<'a>,
         timeout: Duration,
-    ) -> Option<BoxFuture<'a, Result<CommandReply, StoreError>>> {
-        let node = &*self.node;
-        match command {
-            Command::Acquire(acquire) if acquire.durability.is_none() => {
-                let session = node.runtime_session()?;
-                Some(Box::pin(async move {
-                    let acquired = node.acquire_on(&session, None, &acquire, timeout).await;
-                    let acquired = acquired.map(CommandReply::Acquired);
-                    acquired.map_err(|error| error.at(node.address()))
-                }))
-            }
-            Command::Release(release) => {
-                let session = node.runtime_session()?;
-                Some(Box::pin(async move {
-                    let released = node.release_on(&session, &release, timeout).await;
-                    let released = released.map(CommandReply::Released);
-                    released.map_err(|error| error.at(node.address()))
-                }))
-            }
-            _ => None,
+    ) -> Option<BoxFuture<'a, StoreResult<AcquireReply>>> {
+        if !acquire.durability.is_none() {
+            return None;
         }
+        let session = self.node.runtime_session()?;
+        Some(Box::pin(async move {
+            let reply = self.node.acquire_on(&session, None, acquire, timeout).await;
+            self.node.with_address(reply)
+        }))
     }
 
-    fn ready(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.node.commands.ready())
+    async fn acquire_all(
+        &self,
+        acquires: &[Acquire<'_>],
+        timeout: Duration,
+    ) -> StoreResult<Option<Proof>> {
+        let reply = self.node.acquire_all(acquires, timeout).await;
+        self.node.with_address(reply)
+    }
+
+    async fn confirm(&self, confirm: &Confirm<'_>, timeout: Duration) -> StoreResult<Confirmation> {
+        let reply = self.node.confirm(None, confirm, timeout).await;
+        self.node.with_address(reply)
+    }
+
+    async fn renew(&self, batch: &[Renewal], timeout: Duration) -> StoreResult<RenewReply> {
+        let reply = self.node.renew(batch, timeout).await;
+        self.node.with_address(reply)
+    }
+
+    async fn downgrade(
+        &self,
+        downgrade: &Downgrade<'_>,
+        timeout: Duration,
+    ) -> StoreResult<Option<Proof>> {
+        let reply = self.node.downgrade(downgrade, timeout).await;
+        self.node.with_address(reply)
+    }
+
+    async fn release(&self, release: &Release<'_>, timeout: Duration) -> StoreResult<ReleaseReply> {
+        let reply = self.node.release(release, timeout).await;
+        self.node.with_address(reply)
+    }
+
+    fn release_here<'a>(
+        &'a self,
+        release: &'a Release<'a>,
+        timeout: Duration,
+    ) -> Option<BoxFuture<'a, StoreResult<ReleaseReply>>> {
+        let session = self.node.runtime_session()?;
+        Some(Box::pin(async move {
+            let reply = self.node.release_on(&session, release, timeout).await;
+            self.node.with_address(reply)
+        }))
+    }
+
+    async fn check_queues(
+        &self,
+        checks: &[CheckQueue],
+        timeout: Duration,
+    ) -> StoreResult<Vec<CheckQueueReply>> {
+        let reply = self.node.check_queues(checks, timeout).await;
+        self.node.with_address(reply)
+    }
+
+    async fn inspect(&self, inspect: &Inspect<'_>, timeout: Duration) -> StoreResult<Inspection> {
+        let reply = self.node.inspect(None, inspect, timeout).await;
+        self.node.with_address(reply)
+    }
+
+    async fn list(&self, list: &List<'_>, timeout: Duration) -> StoreResult<Vec<LockKey>> {
+        let reply = self.node.list(list, timeout).await;
+        self.node.with_address(reply)
+    }
+
+    async fn revoke(&self, revoke: &Revoke<'_>, timeout: Duration) -> StoreResult<RevokeReply> {
+        let reply = self.node.run(revoke, timeout).await;
+        self.node.with_address(reply)
+    }
+
+    async fn delete_record(
+        &self,
+        delete: &DeleteRecord<'_>,
+        timeout: Duration,
+    ) -> StoreResult<Result<bool, String>> {
+        let reply = self.node.run(delete, timeout).await;
+        self.node.with_address(reply)
+    }
+
+    async fn ready(&self) {
+        self.node.commands.ready().await;
     }
 
     fn connected(&self) -> Result<bool, StoreError> {

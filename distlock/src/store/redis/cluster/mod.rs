@@ -9,17 +9,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures_util::future::FutureExt;
 use tokio::task::AbortHandle;
 
 use crate::config::limits::Limits;
 use crate::error::Outage;
 use crate::key::LockKey;
-use crate::protocol::messages::{Acquire, AcquireReply};
-use crate::protocol::store_error::StoreError;
-use crate::store::command::{
-    Command, CommandReply, Confirm, DeleteRecord, Downgrade, Inspect, List, Release, Revoke,
+use crate::protocol::messages::{
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, Inspection, Proof,
+    ReleaseReply, RenewReply, Renewal, RevokeReply,
 };
+use crate::protocol::store_error::StoreError;
+use crate::store::command::{Confirm, DeleteRecord, Downgrade, Inspect, List, Release, Revoke};
 use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::cluster::route::{Attempt, Route, slot};
 use crate::store::redis::cluster::slot_map::Address;
@@ -29,7 +31,7 @@ use crate::store::redis::node::Node;
 use crate::store::redis::node::fan_out;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::Host;
-use crate::store::{BoxFuture, LockStore, OpenedStore, read};
+use crate::store::{LockStore, OpenedStore, StoreResult};
 use crate::util::notify::wait_until;
 
 mod node_topology;
@@ -75,11 +77,49 @@ impl ClusterStore {
 }
 
 impl ClusterStore {
-    async fn acquire(
+    /// Sends an acquire command to a node. Returns `None` if the owner is queued and the connection
+    /// is not subscribed in the slot.
+    ///
+    /// A waiter needs a subscription on the same connection. If the lock is taken, this subscribes
+    /// and sends the command again in the same write.
+    async fn acquire_at(
         &self,
+        attempt: &Attempt,
         request: &Acquire<'_>,
-        timeout: Duration,
-    ) -> Result<AcquireReply, StoreError> {
+    ) -> Result<Option<AcquireReply>, StoreError> {
+        let (node, slot, mut timeout) = (&attempt.node, slot(request.key), attempt.timeout);
+        let topology = &self.nodes.topology;
+        let session = node.commands.session()?;
+        let deadline = topology.clock.now() + timeout;
+        let is_subscribed = || node_topology::is_subscribed(node, &session, slot);
+        if request.wait.is_zero() {
+            let reply = node.acquire_on(&session, None, request, timeout).await;
+            return reply.map(Some);
+        }
+        if !is_subscribed() && !topology.has_waiters(slot) {
+            let without_wait = Acquire {
+                wait: Duration::ZERO,
+                ..*request
+            };
+            let acquired = node.acquire_on(&session, None, &without_wait, timeout);
+            match acquired.await? {
+                AcquireReply::Busy(_) => timeout = deadline.since(topology.clock.now()),
+                other => return Ok(Some(other)),
+            }
+        }
+        topology.record_wait(slot, request.wait);
+        let subscribe = node_topology::subscribe_command(node, &session, slot);
+        let acquired = node.acquire_on(&session, subscribe.as_ref(), request, timeout);
+        let reply = acquired.await?;
+        let is_queued = matches!(reply, AcquireReply::Queued(_) | AcquireReply::Unfinished);
+        let lacks_subscription = is_queued && !is_subscribed();
+        Ok((!lacks_subscription).then_some(reply))
+    }
+}
+
+#[async_trait]
+impl LockStore for ClusterStore {
+    async fn acquire(&self, request: &Acquire<'_>, timeout: Duration) -> StoreResult<AcquireReply> {
         let clock = &self.nodes.topology.clock;
         // A caller without a hold has time for a node that is opened for the first time.
         let open_timeout = match request.wait {
@@ -123,47 +163,91 @@ impl ClusterStore {
         }
     }
 
-    /// Sends an acquire command to a node. Returns `None` if the owner is queued and the connection
-    /// is not subscribed in the slot.
-    ///
-    /// A waiter needs a subscription on the same connection. If the lock is taken, this subscribes
-    /// and sends the command again in the same write.
-    async fn acquire_at(
+    /// Only of keys of one slot, because one command acquires all.
+    async fn acquire_all(
         &self,
-        attempt: &Attempt,
-        request: &Acquire<'_>,
-    ) -> Result<Option<AcquireReply>, StoreError> {
-        let (node, slot, mut timeout) = (&attempt.node, slot(request.key), attempt.timeout);
-        let topology = &self.nodes.topology;
-        let session = node.commands.session()?;
-        let deadline = topology.clock.now() + timeout;
-        let is_subscribed = || node_topology::is_subscribed(node, &session, slot);
-        if request.wait.is_zero() {
-            let reply = node.acquire_on(&session, None, request, timeout).await;
-            return reply.map(Some);
+        acquires: &[Acquire<'_>],
+        timeout: Duration,
+    ) -> StoreResult<Option<Proof>> {
+        let Some(first) = acquires.first() else {
+            return Ok(None);
+        };
+        if acquires
+            .iter()
+            .any(|other| slot(other.key) != slot(first.key))
+        {
+            return Ok(None);
         }
-        if !is_subscribed() && !topology.has_waiters(slot) {
-            let without_wait = Acquire {
-                wait: Duration::ZERO,
-                ..*request
+        let route = Route::new(&self.nodes, first.key, timeout);
+        route
+            .send(|to| async move { to.node.acquire_all(acquires, to.timeout).await })
+            .await
+    }
+
+    async fn confirm(&self, confirm: &Confirm<'_>, timeout: Duration) -> StoreResult<Confirmation> {
+        let route = Route::of_entry(&self.nodes, confirm.key, timeout);
+        route
+            .send(|to| async move { to.node.confirm(to.preceding(), confirm, to.timeout).await })
+            .await
+    }
+
+    /// With one command for each hold, because none spans slots; written together.
+    async fn renew(&self, batch: &[Renewal], timeout: Duration) -> StoreResult<RenewReply> {
+        let clock = &*self.nodes.topology.clock;
+        let renew = fan_out::renew(clock, batch, |one| {
+            let route = Route::of_renewal(&self.nodes, &one[0].key, timeout);
+            let renew = move |to: Arc<Attempt>| async move {
+                to.node.run_after(to.preceding(), one, to.timeout).await
             };
-            let acquired = node.acquire_on(&session, None, &without_wait, timeout);
-            match acquired.await? {
-                AcquireReply::Busy(_) => timeout = deadline.since(topology.clock.now()),
-                other => return Ok(Some(other)),
-            }
-        }
-        topology.record_wait(slot, request.wait);
-        let subscribe = node_topology::subscribe_command(node, &session, slot);
-        let acquired = node.acquire_on(&session, subscribe.as_ref(), request, timeout);
-        let reply = acquired.await?;
-        let is_queued = matches!(reply, AcquireReply::Queued(_) | AcquireReply::Unfinished);
-        let lacks_subscription = is_queued && !is_subscribed();
-        Ok((!lacks_subscription).then_some(reply))
+            route.send(renew).boxed()
+        });
+        renew.await
+    }
+
+    async fn downgrade(
+        &self,
+        downgrade: &Downgrade<'_>,
+        timeout: Duration,
+    ) -> StoreResult<Option<Proof>> {
+        let route = Route::of_hand_off(&self.nodes, downgrade.key, timeout);
+        route
+            .send(|to| async move { to.node.downgrade(downgrade, to.timeout).await })
+            .await
+    }
+
+    async fn release(&self, release: &Release<'_>, timeout: Duration) -> StoreResult<ReleaseReply> {
+        let route = Route::of_hand_off(&self.nodes, release.key, timeout);
+        let released = route.send(|to| async move { to.node.release(release, to.timeout).await });
+        let mut reply = released.await?;
+        // The attempt may have had less time than the acquires.
+        reply.repeat_after = reply.repeat_after.map(|delay| delay.max(2 * timeout));
+        Ok(reply)
+    }
+
+    async fn check_queues(
+        &self,
+        checks: &[CheckQueue],
+        timeout: Duration,
+    ) -> StoreResult<Vec<CheckQueueReply>> {
+        let check = fan_out::check_queues(checks, |one| {
+            let route = Route::of_queue_check(&self.nodes, &one[0].key, timeout);
+            let check = move |to: Arc<Attempt>| async move {
+                to.node.run_after(to.preceding(), one, to.timeout).await
+            };
+            route.send(check).boxed()
+        });
+        check.await
+    }
+
+    async fn inspect(&self, inspect: &Inspect<'_>, timeout: Duration) -> StoreResult<Inspection> {
+        let route = Route::of_entry(&self.nodes, inspect.key, timeout);
+        route
+            .send(|to| async move { to.node.inspect(to.preceding(), inspect, to.timeout).await })
+            .await
     }
 
     /// Returns the keys that are taken on each primary.
-    async fn list(&self, list: &List<'_>, timeout: Duration) -> Result<Vec<LockKey>, StoreError> {
+    async fn list(&self, list: &List<'_>, timeout: Duration) -> StoreResult<Vec<LockKey>> {
         let topology = &self.nodes.topology;
         if let Some(error) = topology.discovery_error() {
             return Err(error);
@@ -173,79 +257,37 @@ impl ClusterStore {
             let node = self.nodes.get_or_open(&address)?;
             // If the node does not become ready, the next command returns the error.
             let _ = tokio::time::timeout(OPEN_TIMEOUT, node.commands.ready()).await;
-            let listed = node.list(list, timeout).await;
-            keys.extend(listed.map_err(|error| error.at(node.address()))?);
+            keys.extend(node.list(list, timeout).await?);
         }
         Ok(keys)
     }
 
-    /// Runs a command on the node that has the slot of a key.
-    async fn send(
+    /// Never deletes the hold. A holder that did not wait is subscribed in no slot, so no node
+    /// knows whether it is connected. A released and kept lock is handed off.
+    async fn revoke(&self, revoke: &Revoke<'_>, timeout: Duration) -> StoreResult<RevokeReply> {
+        let delete = false;
+        let revoke = Revoke { delete, ..*revoke };
+        let route = Route::of_hand_off(&self.nodes, revoke.key, timeout);
+        route
+            .send(|to| async move { to.node.run(&revoke, to.timeout).await })
+            .await
+    }
+
+    async fn delete_record(
         &self,
-        key: &LockKey,
-        command: Command<'_>,
+        delete: &DeleteRecord<'_>,
         timeout: Duration,
-    ) -> Result<CommandReply, StoreError> {
-        Route::new(&self.nodes, key, timeout).send(command).await
-    }
-}
-
-impl LockStore for ClusterStore {
-    fn call<'a>(
-        &'a self,
-        command: Command<'a>,
-        timeout: Duration,
-    ) -> BoxFuture<'a, Result<CommandReply, StoreError>> {
-        let send = move |key, command| self.send(key, command, timeout).boxed();
-        Box::pin(async move {
-            match command {
-                Command::Acquire(request) => {
-                    let acquired = self.acquire(&request, timeout).await;
-                    acquired.map(CommandReply::Acquired)
-                }
-                // One command acquires keys of one slot only.
-                Command::AcquireAll([first, others @ ..])
-                    if others
-                        .iter()
-                        .all(|other| slot(other.key) == slot(first.key)) =>
-                {
-                    self.send(first.key, command, timeout).await
-                }
-                Command::AcquireAll(_) => Ok(CommandReply::AllAcquired(None)),
-                // One command per renewal, because no command spans slots; written together.
-                Command::Renew(batch) => {
-                    fan_out::renew(&*self.nodes.topology.clock, batch, send).await
-                }
-                Command::CheckQueue(checks) => fan_out::check_queues(checks, send).await,
-                Command::Confirm(Confirm { key, .. })
-                | Command::Downgrade(Downgrade { key, .. })
-                | Command::Inspect(Inspect { key, .. })
-                | Command::DeleteRecord(DeleteRecord { key, .. }) => {
-                    self.send(key, command, timeout).await
-                }
-                Command::Release(release) => {
-                    let released = self.send(release.key, command, timeout).await?;
-                    let mut reply = read::<Release<'_>>(released)?;
-                    // The attempt may have had less time than the acquires.
-                    reply.repeat_after = reply.repeat_after.map(|delay| delay.max(2 * timeout));
-                    Ok(CommandReply::Released(reply))
-                }
-                // Never deletes the hold. A holder that did not wait is subscribed in no slot, so
-                // no node knows whether it is connected. A released and kept lock is handed off.
-                Command::Revoke(revoke) => {
-                    let delete = false;
-                    let command = Command::Revoke(Revoke { delete, ..revoke });
-                    self.send(revoke.key, command, timeout).await
-                }
-                Command::List(list) => self.list(&list, timeout).await.map(CommandReply::Listed),
-            }
-        })
+    ) -> StoreResult<Result<bool, String>> {
+        let route = Route::of_entry(&self.nodes, delete.key, timeout);
+        route
+            .send(|to| async move { to.node.run_after(to.preceding(), delete, to.timeout).await })
+            .await
     }
 
-    fn ready(&self) -> BoxFuture<'_, ()> {
+    async fn ready(&self) {
         let topology = &self.nodes.topology;
         let is_known = || topology.discovery_error().is_none().then_some(());
-        Box::pin(wait_until(&topology.state.changed, is_known))
+        wait_until(&topology.state.changed, is_known).await;
     }
 
     /// Opens a primary, and the next one when the first attempt at the one before has failed.

@@ -9,7 +9,7 @@ use redis::Cmd;
 use crate::error::Outage;
 use crate::key::LockKey;
 use crate::protocol::store_error::{Code, StoreError};
-use crate::store::command::{Command, CommandReply};
+use crate::store::StoreResult;
 use crate::store::redis::cluster::node_topology;
 use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::cluster::slot_map::Address;
@@ -69,6 +69,13 @@ pub(super) struct Attempt {
     pub(super) timeout: Duration,
 }
 
+impl Attempt {
+    /// Returns the command to send immediately before.
+    pub(super) fn preceding(&self) -> Option<&Cmd> {
+        self.preceding.as_ref()
+    }
+}
+
 impl<'a> Route<'a> {
     /// Creates the route of a command that changes a queue, over the connection for commands.
     pub(super) fn new(nodes: &'a Nodes, key: &LockKey, timeout: Duration) -> Self {
@@ -90,25 +97,45 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// Runs a command of the store on the node that has the slot, and follows redirects.
-    pub(super) async fn send(mut self, command: Command<'_>) -> Result<CommandReply, StoreError> {
-        self.renews = matches!(command, Command::Renew(_));
-        self.checks_queue = matches!(command, Command::CheckQueue(_));
-        self.follows_ask_redirect = matches!(
-            command,
-            Command::Confirm(_)
-                | Command::Renew(_)
-                | Command::Inspect(_)
-                | Command::DeleteRecord(_)
-        );
-        self.awaits_resubscribe = matches!(
-            command,
-            Command::Downgrade(_) | Command::Release(_) | Command::Revoke(_)
-        );
+    /// Creates the route of a command about a hold or a record, which may be in migration.
+    pub(super) fn of_entry(nodes: &'a Nodes, key: &LockKey, timeout: Duration) -> Self {
+        Route {
+            follows_ask_redirect: true,
+            ..Self::new(nodes, key, timeout)
+        }
+    }
+
+    /// Creates the route of a renewal, over its own connection.
+    pub(super) fn of_renewal(nodes: &'a Nodes, key: &LockKey, timeout: Duration) -> Self {
+        Route {
+            renews: true,
+            ..Self::of_entry(nodes, key, timeout)
+        }
+    }
+
+    pub(super) fn of_queue_check(nodes: &'a Nodes, key: &LockKey, timeout: Duration) -> Self {
+        Route {
+            checks_queue: true,
+            ..Self::new(nodes, key, timeout)
+        }
+    }
+
+    /// Creates the route of a command that hands off a lock.
+    pub(super) fn of_hand_off(nodes: &'a Nodes, key: &LockKey, timeout: Duration) -> Self {
+        Route {
+            awaits_resubscribe: true,
+            ..Self::new(nodes, key, timeout)
+        }
+    }
+
+    /// Runs a command on the node that has the slot, and follows redirects.
+    pub(super) async fn send<T, Fut: Future<Output = StoreResult<T>>>(
+        mut self,
+        command: impl Fn(Arc<Attempt>) -> Fut,
+    ) -> StoreResult<T> {
         loop {
-            let attempt = self.next().await?;
-            let (node, preceding) = (&attempt.node, attempt.preceding.as_ref());
-            match node.execute(preceding, command, attempt.timeout).await {
+            let attempt = Arc::new(self.next().await?);
+            match command(attempt.clone()).await {
                 Ok(reply) => return Ok(reply),
                 Err(error) => self.handle_error(&attempt, error).await?,
             }

@@ -19,14 +19,14 @@ impl Node {
     pub(crate) async fn inspect(
         &self,
         preceding: Option<&Cmd>,
-        inspect: Inspect<'_>,
+        inspect: &Inspect<'_>,
         timeout: Duration,
     ) -> Result<Inspection, StoreError> {
-        let mutex = self.run_after(preceding, &inspect, timeout).await?;
+        let mutex = self.run_after(preceding, inspect, timeout).await?;
         if mutex.key_conflict.is_none() {
             return Ok(mutex);
         }
-        let counted = InspectCounted(inspect);
+        let counted = InspectCounted(*inspect);
         let counted = self.run_after(preceding, &counted, timeout).await?;
         Ok(if counted.key_conflict.is_none() {
             counted

@@ -22,7 +22,6 @@ use tokio::sync::watch;
 
 use crate::protocol::messages::{Acquire, AcquireReply};
 use crate::protocol::store_error::StoreError;
-use crate::store::BoxFuture;
 use crate::store::redis::conn::client::{Client, Shared};
 use crate::store::redis::conn::handshake::Dialer;
 use crate::store::redis::conn::health::{Cause, Health};
@@ -34,6 +33,7 @@ use crate::store::redis::node::runtime_connections::RuntimeConnections;
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::wire::errors;
+use crate::store::{BoxFuture, StoreResult};
 
 /// One server as seen by one client, with one connection for commands and pushed grants, and one
 /// for renewals.
@@ -143,6 +143,11 @@ impl Node {
 
     pub(crate) fn address(&self) -> &str {
         &self.shared.address
+    }
+
+    /// Adds the server's address to an error.
+    pub(crate) fn with_address<T>(&self, reply: StoreResult<T>) -> StoreResult<T> {
+        reply.map_err(|error| error.at(self.address()))
     }
 
     /// Returns why no command can be sent at the moment, or `None` if one can.

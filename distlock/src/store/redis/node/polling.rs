@@ -9,7 +9,6 @@ use tokio::time::Instant;
 use crate::protocol::messages::{CheckQueue, CheckQueueReply, Grant, HolderView, NO_TOKEN};
 use crate::protocol::timing::QUEUE_CHECK_INTERVAL;
 use crate::store::StoreEvent;
-use crate::store::command::{Command, CommandReply};
 use crate::store::redis::node::Node;
 use crate::store::redis::node::check_schedule::CheckSchedule;
 
@@ -30,9 +29,7 @@ pub(crate) async fn run(node: Weak<Node>, check_schedule: Arc<CheckSchedule>) {
         };
         let checks = check_schedule.take_due(Instant::now());
         // Errors are left to the manager's own queue checks, which report them.
-        let check = Command::CheckQueue(&checks);
-        let checked = node.execute(None, check, QUEUE_CHECK_INTERVAL).await;
-        if let Ok(CommandReply::QueueChecked(replies)) = checked {
+        if let Ok(replies) = node.check_queues(&checks, QUEUE_CHECK_INTERVAL).await {
             for (check, reply) in checks.iter().zip(replies) {
                 report_grant(&node, check, &reply);
             }

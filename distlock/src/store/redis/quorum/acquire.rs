@@ -50,7 +50,7 @@ struct Wanted {
 impl Quorum {
     pub(super) async fn acquire(
         self: &Arc<Self>,
-        acquire: Acquire<'_>,
+        acquire: &Acquire<'_>,
         timeout: Duration,
     ) -> Result<AcquireReply, StoreError> {
         let wanted = Wanted {

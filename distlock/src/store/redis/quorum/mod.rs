@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use tokio::runtime::Handle;
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::{AbortHandle, JoinHandle};
@@ -18,10 +19,13 @@ use crate::config;
 use crate::config::limits::Limits;
 use crate::error::Outage;
 use crate::key::LockKey;
-use crate::protocol::messages::OwnerNumber;
+use crate::protocol::messages::{
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, Inspection, OwnerNumber,
+    Proof, ReleaseReply, RenewReply, Renewal, RevokeReply,
+};
 use crate::protocol::rules::Rules;
 use crate::protocol::store_error::StoreError;
-use crate::store::command::{Command, CommandReply, Confirm, Release, Revoke};
+use crate::store::command::{Confirm, DeleteRecord, Downgrade, Inspect, List, Release, Revoke};
 use crate::store::redis::conn::client::{Client, StoreState};
 use crate::store::redis::node::Node;
 use crate::store::redis::quorum::attempt::{Attempt, Hold, Token};
@@ -29,7 +33,7 @@ use crate::store::redis::quorum::hooks::QuorumHooks;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::socket_transport::SocketTransport;
 use crate::store::redis::transport::url::{Host, ServerLocation, StoreLocation};
-use crate::store::{BoxFuture, EventSink, LockStore, OpenedStore, StoreEvent};
+use crate::store::{BoxFuture, EventSink, LockStore, OpenedStore, StoreEvent, StoreResult};
 use crate::util::clock::{BootInstant, Clock};
 use crate::util::mutex::lock;
 use crate::util::notify::wait_until;
@@ -258,54 +262,63 @@ impl Quorum {
     }
 }
 
+/// A quorum has no step for several keys, no readers-writer locks, and no success records.
+#[async_trait]
 impl LockStore for Arc<Quorum> {
-    fn call<'a>(
-        &'a self,
-        command: Command<'a>,
-        timeout: Duration,
-    ) -> BoxFuture<'a, Result<CommandReply, StoreError>> {
-        let quorum = self;
-        Box::pin(async move {
-            Ok(match command {
-                Command::Acquire(acquire) => {
-                    CommandReply::Acquired(quorum.acquire(acquire, timeout).await?)
-                }
-                // A quorum has no step for several keys.
-                Command::AcquireAll(_) => CommandReply::AllAcquired(None),
-                Command::Confirm(Confirm { owner, .. }) => {
-                    CommandReply::Confirmed(quorum.confirm(owner, timeout).await?.into())
-                }
-                Command::Renew(batch) => CommandReply::Renewed(quorum.renew(batch, timeout).await),
-                // A quorum has no readers-writer locks.
-                Command::Downgrade(_) => CommandReply::Downgraded(None),
-                Command::Release(Release {
-                    owner, keep_for, ..
-                }) => CommandReply::Released(quorum.release(owner, keep_for, timeout).await?),
-                Command::CheckQueue(checks) => {
-                    CommandReply::QueueChecked(quorum.check_queues(checks, timeout).await)
-                }
-                Command::Inspect(inspect) => {
-                    CommandReply::Inspected(Box::new(quorum.inspect(&inspect, timeout).await?))
-                }
-                Command::List(list) => CommandReply::Listed(quorum.list(&list, timeout).await?),
-                // A quorum has no success records.
-                Command::DeleteRecord(_) => CommandReply::RecordDeleted(Ok(false)),
-                // Never deletes the lock, because a client that is connected to one node may be
-                // disconnected from all others.
-                Command::Revoke(revoke) => {
-                    let delete = false;
-                    let revoke = Revoke { delete, ..revoke };
-                    CommandReply::Revoked(quorum.revoke(&revoke, timeout).await?)
-                }
-            })
-        })
+    async fn acquire(&self, acquire: &Acquire<'_>, timeout: Duration) -> StoreResult<AcquireReply> {
+        Quorum::acquire(self, acquire, timeout).await
     }
 
-    fn ready(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async {
-            let is_usable = || self.unavailable().is_none().then_some(());
-            wait_until(&self.state.changed, is_usable).await;
-        })
+    async fn confirm(&self, confirm: &Confirm<'_>, timeout: Duration) -> StoreResult<Confirmation> {
+        Ok(Quorum::confirm(self, confirm.owner, timeout).await?.into())
+    }
+
+    async fn renew(&self, batch: &[Renewal], timeout: Duration) -> StoreResult<RenewReply> {
+        Ok(Quorum::renew(self, batch, timeout).await)
+    }
+
+    async fn downgrade(&self, _: &Downgrade<'_>, _: Duration) -> StoreResult<Option<Proof>> {
+        Ok(None)
+    }
+
+    async fn release(&self, release: &Release<'_>, timeout: Duration) -> StoreResult<ReleaseReply> {
+        Quorum::release(self, release.owner, release.keep_for, timeout).await
+    }
+
+    async fn check_queues(
+        &self,
+        checks: &[CheckQueue],
+        timeout: Duration,
+    ) -> StoreResult<Vec<CheckQueueReply>> {
+        Ok(Quorum::check_queues(self, checks, timeout).await)
+    }
+
+    async fn inspect(&self, inspect: &Inspect<'_>, timeout: Duration) -> StoreResult<Inspection> {
+        Quorum::inspect(self, inspect, timeout).await
+    }
+
+    async fn list(&self, list: &List<'_>, timeout: Duration) -> StoreResult<Vec<LockKey>> {
+        Quorum::list(self, list, timeout).await
+    }
+
+    /// Never deletes the lock, because a client that is connected to one node may be disconnected
+    /// from all others.
+    async fn revoke(&self, revoke: &Revoke<'_>, timeout: Duration) -> StoreResult<RevokeReply> {
+        let delete = false;
+        Quorum::revoke(self, &Revoke { delete, ..*revoke }, timeout).await
+    }
+
+    async fn delete_record(
+        &self,
+        _: &DeleteRecord<'_>,
+        _: Duration,
+    ) -> StoreResult<Result<bool, String>> {
+        Ok(Ok(false))
+    }
+
+    async fn ready(&self) {
+        let is_usable = || self.unavailable().is_none().then_some(());
+        wait_until(&self.state.changed, is_usable).await;
     }
 
     fn connected(&self) -> Result<bool, StoreError> {
