@@ -37,33 +37,33 @@ local lease, wait, max_waiters, client, channels = string.match(ARGV[6], '^(%d+)
 local work_left, alive
 --@include next
 
-local kept_for
+-- A fence without a flag means that there is no queue, and so no note.
+if not fence_value or #fence_value ~= 16 then note_caller() end
 value = value or redis.call('GET', lock)
 if not value then
   local outcome = grant_next(owner)
-  if outcome == 'mine' or outcome == 'free' then
-    local token = next_token()
-    redis.call('DEL', lock) -- as in `grant`: a server that rejects writes stops here
-    set_fence(token, outcome == 'mine' and redis.call('ZCARD', queue) > 1)
-    remove(owner)
-    write_lock(owner, token, tonumber(ttl), ttl, name)
-    return 'held ' .. token .. ' ' .. now_text
+  if outcome == 'free' then
+    my_token = next_token()
+    set_fence(my_token, false)
+    write_lock(owner, my_token, tonumber(ttl), ttl, name)
   end
+  if my_token then return 'held ' .. my_token .. ' ' .. now_text end
   value = redis.call('GET', lock)
 end
 
+local kept_for
 if value then
   local holder, zeros, token, max_ttl = string.match(value, '^2 (%x+:%d+) (0*)(%d+) (%d+) %d+ ')
   if not holder then return { 5, now } end
+  if zeros == '0' then kept_for = redis.call('PTTL', lock) end
   if holder == owner then
-    if zeros == '00' then return { 3, now, value } end -- revoked before its owner learned of the hold
+    if zeros ~= '' then return { 3, now, value, kept_for } end -- revoked before its owner learned of the hold, or kept
     redis.call('PEXPIRE', lock, ttl)
     remove(owner)
     return 'held ' .. token .. ' ' .. now_text
   end
   -- A waiter's next queue check, at most half a second away, clamps the lock instead.
   if wait == '0' then clamp_ttl(holder, max_ttl) end
-  if zeros == '0' then kept_for = redis.call('PTTL', lock) end
 else
   value = '' -- free, behind more dead entries than one call removes
 end

@@ -11,6 +11,7 @@ local work_left, alive
 local function check_queue(lock, queue, entries, fence, first_arg, last_arg)
   local fence_value, lock_deleted
   --@include next
+  note_caller()
   local value = redis.call('GET', lock)
   if not value then
     grant_next('')

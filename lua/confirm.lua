@@ -1,5 +1,5 @@
 -- confirm: turns a short grant into a hold for the full lease.
--- KEYS  lock queue entry
+-- KEYS  lock entry
 -- ARGV  owner, ttl ms (lease + grace)
 -- Reply {1, now, token} confirmed   {0, now} not this owner's lock
 local value = redis.call('GET', KEYS[1])
@@ -9,6 +9,5 @@ local now = time[1] * 1000000 + time[2]
 local token = value and string.match(value, '^2 %x+:%d+ ([1-9]%d*) ')
 if not token or string.sub(value, 3, #ARGV[1] + 3) ~= ARGV[1] .. ' ' then return { 0, now } end
 redis.call('PEXPIRE', KEYS[1], ARGV[2]) -- PEXPIRE, not SET: it works under OOM, and cannot re-create a key
-redis.call('ZREM', KEYS[2], ARGV[1])
-redis.call('HDEL', KEYS[3], ARGV[1])
+redis.call('HDEL', KEYS[2], '?' .. string.match(ARGV[1], '^%x+')) -- its client responds
 return { 1, now, tonumber(token) }

@@ -1,24 +1,18 @@
 -- inspect: returns the state of a lock. Reads only.
 -- KEYS  lock queue entry fence record
 -- ARGV  how many waiters to list
--- Reply {now, value or '', remaining ttl, number of waiters without a marked head, fence or '', 1 if there is a value, otherwise 0,
+-- Reply {now, value or '', remaining ttl, number of waiters, fence or '', 1 if there is a value, otherwise 0,
 --        success record of once_per, '' or '?' (another type), for each listed waiter its owner, its place (µs) and its entry}
 local time = redis.call('TIME')
 local value = redis.call('GET', KEYS[1])
 local waiters = redis.call('ZCARD', KEYS[2])
-local head = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
-local first = 0
-if head[1] and tonumber(head[2]) < 0 then
-  waiters = waiters - 1
-  first = 1
-end
 local fence = redis.call('GET', KEYS[4])
 local record = redis.pcall('GET', KEYS[5]) -- a value of another type does not hide the lock
 local reply = { time[1] * 1000000 + time[2], value or '', redis.call('PTTL', KEYS[1]),
   waiters, fence == '' and '?' or fence or '', value and 1 or 0,
   record and (type(record) == 'string' and record ~= '' and record or '?') or '' }
 if ARGV[1] ~= '0' and waiters > 0 then
-  local first_waiters = redis.call('ZRANGE', KEYS[2], first, first + ARGV[1] - 1, 'WITHSCORES')
+  local first_waiters = redis.call('ZRANGE', KEYS[2], 0, ARGV[1] - 1, 'WITHSCORES')
   for i = 1, #first_waiters, 2 do
     reply[#reply + 1] = first_waiters[i]
     reply[#reply + 1] = first_waiters[i + 1]

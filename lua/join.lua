@@ -2,8 +2,7 @@
 -- `name`, `value` and `kept_for`, and what `queue.lua` and `fence.lua` expect.
 --
 -- Removes dead and overdue waiters from one part of the queue, and returns how many remain. The part depends on the
--- owner: multiples of the golden ratio spread evenly, whichever of a client's owners acquire here. A marked entry stays,
--- because it belongs to the holder or to an interrupted purge.
+-- owner: multiples of the golden ratio spread evenly, whichever of a client's owners acquire here.
 local function make_room(count)
   local first = 0
   if count > SLICE then
@@ -11,14 +10,11 @@ local function make_room(count)
     first = math.floor(number * 0.6180339887498949 % 1 * (count + SLICE)) - SLICE + 1
     first = math.max(0, math.min(first, count - SLICE)) -- a whole slice, also at the ends
   end
-  local slice = redis.call('ZRANGE', queue, first, first + SLICE - 1, 'WITHSCORES')
-  for i = 1, #slice, 2 do
-    if string.byte(slice[i + 1]) ~= 45 then
-      local deadline = string.match(redis.call('HGET', entries, slice[i]) or '', '^%d+')
-      if not deadline or tonumber(deadline) < now or not is_alive(client_of(slice[i])) then
-        remove(slice[i])
-        count = count - 1
-      end
+  for _, waiter in ipairs(redis.call('ZRANGE', queue, first, first + SLICE - 1)) do
+    local deadline = string.match(redis.call('HGET', entries, waiter) or '', '^%d+')
+    if not deadline or tonumber(deadline) < now or not is_alive(client_of(waiter)) then
+      remove(waiter)
+      count = count - 1
     end
   end
   return count
@@ -32,7 +28,7 @@ if not redis.call('ZSCORE', queue, owner) then
   if tail[1] then
     local count, max_count = redis.call('ZCARD', queue), tonumber(max_waiters)
     if count >= max_count and make_room(count) >= max_count then return { 6, now, value, kept_for } end
-    local previous = math.abs(tonumber(tail[2]))
+    local previous = tonumber(tail[2])
     if previous >= now then score = string.format('%.0f', previous + 1) end
   elseif max_waiters == '0' then
     return { 6, now, value, kept_for }

@@ -4,33 +4,9 @@
 
 --@include queue
 
--- Removes a client's entries behind `score`, and its marked entry last, because that entry shows the next call that the
--- client must be purged. If the work runs out, the mark's score becomes the place up to which the purge is done.
-local function purge(client_id, marked_owner, score)
-  while work_left > 0 do
-    local owners = redis.call('ZRANGE', queue, '(' .. score, '+inf', 'BYSCORE',
-      'LIMIT', 0, math.min(work_left, SLICE), 'WITHSCORES')
-    if not owners[1] then
-      remove(marked_owner)
-      work_left = work_left - REMOVAL_COST
-      return
-    end
-    for i = 1, #owners, 2 do
-      if work_left <= 0 then break end
-      score = owners[i + 1]
-      if client_of(owners[i]) == client_id then
-        remove(owners[i])
-        work_left = work_left - REMOVAL_COST
-      else
-        work_left = work_left - 1
-      end
-    end
-  end
-  redis.call('DEL', lock) -- it is free already; after a write that is allowed under OOM, the next write is allowed too
-  redis.call('ZADD', queue, '-' .. score, marked_owner)
-end
-
 --@include fence
+
+local my_token
 
 -- Writes the lock, after all other writes. `hold_ttl` is the TTL of this write, `ttl` the longest that the holder may set.
 local function write_lock(owner, token, hold_ttl, ttl, name)
@@ -38,61 +14,58 @@ local function write_lock(owner, token, hold_ttl, ttl, name)
     'PXAT', tonumber(string.sub(now_text, 1, -4)) + hold_ttl)
 end
 
-local function grant(owner, score, lease, ttl, name)
-  local short_lease = grant_lease(tonumber(lease))
-  local token = next_token()
-  if not lock_deleted then redis.call('DEL', lock) end -- the write that a refusing server rejects, before anything is changed
-  set_fence(token, true) -- the head stays in the queue until it confirms
-  redis.call('ZADD', queue, '-' .. score, owner) -- after writes that may be denied: a mark without a lock means a dead client
-  write_lock(owner, token, short_lease + 250, ttl, name)
-  -- After all writes, because the server may deny any of them to this user, and a grant without a lock is not a grant.
-  redis.pcall('PUBLISH', channels .. client_of(owner),
-    owner .. ' ' .. token .. ' ' .. now_text .. ' ' .. short_lease .. ' ' .. lock)
+-- Removes the head of the queue, which is granted the lock with this token. If it is the last waiter, the queue ends, and
+-- nothing is noted about its client.
+local function take_head(owner, token, has_more, granted_until)
+  if not lock_deleted then redis.call('DEL', lock) end -- a server that rejects writes stops here, before anything is changed
+  set_fence(token, has_more)
+  if not has_more then
+    redis.call('DEL', queue, entries)
+    return
+  end
+  if granted_until then redis.call('HSET', entries, '?' .. client_of(owner), granted_until) end
+  remove(owner)
 end
 
--- Grants the free lock to the first live waiter. `head` is the head of the queue, if the caller has just read it.
--- Returns 'granted', 'mine' (the head is `caller`, which takes the lock itself), 'free' (there are no waiters) or 'more'
--- (too many dead entries for one script).
-local function grant_next(caller, head)
+-- Grants the free lock to the first waiter that is served. If that is `caller`, the grant is for the full lease, and its token is
+-- `my_token`.
+-- Returns 'granted', 'free' (there are no waiters) or 'more' (too many dead entries for one script).
+local function grant_next(caller)
   while work_left > 0 do
-    head = head or redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
-    local owner, score = head[1], head[2]
-    if not owner then return 'free' end
-    head = nil
+    local heads = redis.call('ZRANGE', queue, 0, 1)
+    local owner, has_more = heads[1], heads[2] ~= nil
+    if not owner then
+      redis.call('DEL', entries)
+      return 'free'
+    end
     local client_id = client_of(owner)
-    if string.byte(score) == 45 then -- '-': marked
-      -- The lock was granted, not confirmed, and has expired, so this client does not respond.
-      if client_id == client then
-        remove(owner)
-        work_left = work_left - REMOVAL_COST
-      else
-        purge(client_id, owner, string.sub(score, 2))
-      end
-    elseif owner == caller then
-      return 'mine'
-    else
-      local entry = redis.call('HGET', entries, owner)
-      local deadline, lease, ttl, name = string.match(entry or '', '^(%d+) (%d+) (%d+) (.*)$')
-      if deadline and tonumber(deadline) >= now and is_alive(client_id) then
-        grant(owner, score, lease, ttl, name)
-        return 'granted'
-      end
+    local entry = redis.call('HMGET', entries, owner, '?' .. client_id)
+    local deadline, lease, ttl, name = string.match(entry[1] or '', '^(%d+) (%d+) (%d+) (.*)$')
+    work_left = work_left - ENTRY_COST
+    if not deadline or tonumber(deadline) < now or not is_responding(client_id, entry[2]) then
       remove(owner)
-      work_left = work_left - REMOVAL_COST
+    elseif owner == caller then
+      my_token = next_token()
+      take_head(owner, my_token, has_more)
+      write_lock(owner, my_token, tonumber(ttl), ttl, name)
+      return 'granted'
+    else
+      local short_lease, token = grant_lease(tonumber(lease)), next_token()
+      take_head(owner, token, has_more, after(short_lease + 250))
+      write_lock(owner, token, short_lease + 250, ttl, name)
+      -- After all writes, because the server may deny any of them to this user, and a grant without a lock is not a grant.
+      redis.pcall('PUBLISH', channels .. client_id, owner .. ' ' .. token .. ' ' .. now_text .. ' ' .. short_lease .. ' ' .. lock)
+      return 'granted'
     end
   end
   return 'more'
 end
 
--- Shortens a TTL that exceeds what the holder can have set, as after a backward step of the server's clock.
+-- Shortens a TTL that exceeds what the holder can have set, as after a backward step of the server's clock. A client with a
+-- note has not confirmed its grant.
 local function clamp_ttl(owner, ttl)
-  local remaining = redis.call('PTTL', lock)
-  local max_ttl = tonumber(ttl)
-  local score = redis.call('ZSCORE', queue, owner)
-  if score and tonumber(score) < 0 then
-    local lease = string.match(redis.call('HGET', entries, owner) or '', '^%d+ (%d+)')
-    if lease then max_ttl = math.min(max_ttl, grant_lease(tonumber(lease)) + 250) end
-  end
+  local remaining, max_ttl = redis.call('PTTL', lock), tonumber(ttl)
+  if redis.call('HGET', entries, '?' .. client_of(owner)) then max_ttl = math.min(max_ttl, grant_lease(max_ttl) + 250) end
   if remaining < 0 or remaining > max_ttl then
     redis.call('PEXPIRE', lock, string.format('%.0f', max_ttl))
     remaining = max_ttl

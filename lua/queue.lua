@@ -1,11 +1,10 @@
 -- Fragment: the entries of a queue, and the clients that wait in it. Expects the locals `queue, entries` (keys), `client`
--- (the caller's uuid), `channels` (prefix of client channels), the server's time in µs (`now`), and `work_left` and `alive`,
--- nil at first and shared by all locks of a script.
+-- (the caller's uuid), `channels` (prefix of client channels), the server's time in µs, as number (`now`) and string (`now_text`),
+-- and `work_left` and `alive`, nil at first and shared by all locks of a script.
 --
--- Limits the work that one script does on queues, so that it does not block the server: an entry costs 1 to read, 5 to
--- remove.
+-- Limits the work that one script does on queues, so that it does not block the server: an entry costs 5 to serve or remove.
 -- Each lock of a queue check has at least `MIN_WORK`: none waits for another's dead waiters. The next call continues.
-local WORK_LIMIT, MIN_WORK, REMOVAL_COST, SLICE = 500, 10, 5, 100
+local WORK_LIMIT, MIN_WORK, ENTRY_COST, SLICE = 500, 10, 5, 100
 work_left = math.max(work_left or WORK_LIMIT, MIN_WORK)
 
 -- Whether each client is alive, as far as it is known. The caller is.
@@ -40,7 +39,24 @@ local function is_alive(client_id)
   return alive[client_id]
 end
 
--- Returns the lease (ms) of a grant before its confirmation: at most a second. The key's TTL is 250 ms longer.
+-- Returns the lease (ms) of a grant before its confirmation: at most a second. The grant ends 250 ms later.
 local function grant_lease(lease)
   return math.min(lease, 1000)
+end
+
+local function after(ms)
+  return string.format('%.0f', now + ms * 1000)
+end
+
+-- While there is a queue, the hash of its entries also has a field '?client' for each client that was granted the lock
+-- and has not been heard of since: when its grant ends.
+--
+-- Returns true if a client receives grants: it is alive, and it did not let its last grant expire in silence.
+local function is_responding(client_id, granted_until)
+  return not (granted_until and granted_until < now_text) and is_alive(client_id)
+end
+
+-- Notes that the calling client responds.
+local function note_caller()
+  redis.call('HDEL', entries, '?' .. client)
 end

@@ -20,8 +20,7 @@ if held then
 end
 -- A fence without a flag means that there is no queue.
 if fence_value and #fence_value == 16 then return (held and '1 ' or '0 ') .. ARGV[4] end
-local head = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')
-if not head[1] then return (held and '1 ' or '0 ') .. ARGV[4] end
+if not redis.call('ZRANGE', queue, 0, 0)[1] then return (held and '1 ' or '0 ') .. ARGV[4] end
 
 --@slow path
 local fence_ttl, client, channels = string.match(ARGV[3], '^(%d+) (%x+) (.*)$')
@@ -31,12 +30,9 @@ local now_text = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
 local now = tonumber(now_text)
 --@include next
 
--- A holder is in the queue only if its grant was never confirmed, and is then the head.
-if not held or head[1] == owner then
-  remove(owner)
-  head = nil
-end
+note_caller()
+if not held then remove(owner) end
 -- MGET returns nil for a value of another type, but the lock is not free then.
 local free = lock_deleted or not value and redis.call('EXISTS', lock) == 0
-local more = free and grant_next('', head) == 'more'
+local more = free and grant_next('') == 'more'
 return (held and 1 or 0) + (more and 2 or 0)

@@ -8,10 +8,6 @@ local RECORD, NEVER = '^(%l) (%d+) (%d+) ((%d+) (%d+) .*)$', '9999999999999999'
 local kind, capacity, used, phase, next_expiry, at = nil, nil, 0, '0', NEVER, now_text
 local my_token
 
-local function after(ms)
-  return string.format('%.0f', now + ms * 1000)
-end
-
 local function state()
   return table.concat({ 3, kind, capacity, used, phase, next_expiry, at }, ' ')
 end
@@ -92,17 +88,6 @@ local function token_for(weight, has_queue)
   return token
 end
 
--- Returns true if a client receives grants: it is alive, and it did not let its last grant of this lock expire in silence.
-local function is_responding(client_id)
-  local granted_until = redis.call('HGET', entries, '?' .. client_id)
-  return not (granted_until and granted_until < now_text) and is_alive(client_id)
-end
-
--- Notes that the calling client responds.
-local function note_caller()
-  redis.call('HDEL', entries, '?' .. client)
-end
-
 -- Grants to the head of the queue while it fits. A grant to `caller` is for the full lease, and its token is `my_token`.
 -- Returns 'free' (there are no waiters), 'full' (the head is alive and does not fit) or 'more' (the next call continues).
 local function grant_next(caller)
@@ -113,10 +98,11 @@ local function grant_next(caller)
       return 'free'
     end
     local client_id = client_of(owner)
+    local entry = redis.call('HMGET', entries, owner, '?' .. client_id)
     local deadline, lease, ttl, its_kind, its_capacity, weight, name =
-      string.match(redis.call('HGET', entries, owner) or '', '^(%d+) (%d+) (%d+) (%l+) (%d+) (%d+) (.*)$')
-    weight, its_capacity, work_left = tonumber(weight), tonumber(its_capacity), work_left - REMOVAL_COST
-    if not deadline or tonumber(deadline) < now or not is_responding(client_id)
+      string.match(entry[1] or '', '^(%d+) (%d+) (%d+) (%l+) (%d+) (%d+) (.*)$')
+    weight, its_capacity, work_left = tonumber(weight), tonumber(its_capacity), work_left - ENTRY_COST
+    if not deadline or tonumber(deadline) < now or not is_responding(client_id, entry[2])
       or weight > its_capacity or kind and its_kind ~= kind then
       remove(owner)
     elseif used + weight > its_capacity then

@@ -41,7 +41,7 @@ const READ: &str = "
 /// Adds entries to a queue: arguments are their time (ms), the rest of an entry, the owners.
 const ENTER: &str = "
     local last = redis.call('ZREVRANGE', queue, 0, 0, 'WITHSCORES')[2] or 0
-    local order = math.max(now, math.abs(last) + 1)
+    local order = math.max(now, last + 1)
     local entry = string.format('%.0f %s', now + ARGV[2] * 1000, ARGV[3])
     local last_token = redis.call('GET', fence)
     if last_token and string.sub(last_token, -1) ~= '+' then
@@ -92,7 +92,7 @@ const STEP_BACK: &str = "
 
 /// Lets the last grant to a client expire unconfirmed.
 const SILENCE: &str = "
-    if counted and redis.call('EXISTS', queue) == 1 then redis.call('HSET', entries, '?' .. ARGV[2], '1') end";
+    if redis.call('EXISTS', queue) == 1 then redis.call('HSET', entries, '?' .. ARGV[2], '1') end";
 
 /// Removes what the next acquire of a free lock removes: the mark of an ended queue, and expired
 /// holders. With either of these, several locks are not acquired in one step.
@@ -219,7 +219,7 @@ impl Keys {
             .collect();
         let fields: HashMap<_, _> = pairs(&reply[9]).collect();
         let (shares, kind, phase) = shares(fields, now);
-        let entry = |(owner, order): (&str, &str)| {
+        let entry = |(owner, _): (&str, &str)| {
             let text = entries[owner];
             let is_counted =
                 words(text, 4)[3].starts_with("rw ") || words(text, 4)[3].starts_with("permits ");
@@ -233,7 +233,6 @@ impl Keys {
             };
             EntrySnapshot {
                 owner: owner.to_owned(),
-                marked: order.starts_with('-'),
                 kind,
                 weight: weight.try_into().unwrap(),
                 lease: millis(lease),

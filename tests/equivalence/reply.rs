@@ -46,7 +46,7 @@ pub(super) enum Reply {
 }
 
 /// Kinds that must occur many times to make the comparison meaningful.
-pub(super) const KINDS: [&str; 43] = [
+pub(super) const KINDS: [&str; 42] = [
     "held",
     "queued",
     "busy",
@@ -68,7 +68,6 @@ pub(super) const KINDS: [&str; 43] = [
     "revocation received",
     "granted",
     "unfinished",
-    "purging",
     "room made",
     "wrong kind",
     "other number of permits",

@@ -75,8 +75,8 @@ const EDITS: &[Edit] = &[
     ),
     (
         "K8",
-        "or not is_responding(client_id)",
-        "or used == 0 and not is_responding(client_id)",
+        "or not is_responding(client_id, entry[2])",
+        "or used == 0 and not is_responding(client_id, entry[2])",
     ),
     (
         "K9: phase",

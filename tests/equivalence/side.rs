@@ -230,8 +230,8 @@ impl InMemory {
             for key in keys {
                 let observed = self.snapshot(key);
                 let is_free = observed.hold.is_none() && observed.shares.is_empty();
-                if let (true, [head, ..]) = (is_free, &observed.queue[..]) {
-                    kinds.push(if head.marked { "purging" } else { "unfinished" });
+                if is_free && !observed.queue.is_empty() {
+                    kinds.push("unfinished");
                 }
             }
         }

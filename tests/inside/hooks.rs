@@ -100,7 +100,6 @@ pub(crate) struct ShareSnapshot {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct EntrySnapshot {
     pub(crate) owner: String,
-    pub(crate) marked: bool,
     pub(crate) kind: LockKind,
     pub(crate) weight: u32,
     pub(crate) lease: Duration,
@@ -181,10 +180,9 @@ impl MemoryServer {
             },
             kind: (lock.holds.kind()).filter(|kind| *kind != LockKind::Mutex),
             phase: lock.holds.phase,
-            queue: (lock.queue.entries.iter())
-                .map(|(order, entry)| EntrySnapshot {
+            queue: (lock.queue.entries.values())
+                .map(|entry| EntrySnapshot {
                     owner: text(&entry.owner_id),
-                    marked: *order < 0,
                     kind: entry.kind.lock_kind(),
                     weight: entry.kind.weight(),
                     lease: entry.timing.lease,
@@ -239,7 +237,7 @@ impl MemoryServer {
     /// Lets the last grant of a client expire unconfirmed, if others wait for the lock.
     pub(crate) fn silence(&self, key: &LockKey, client: &ClientId) {
         let now = self.now();
-        (self.state().locks).with_kind(key, true, now, |lock| {
+        (self.state().locks).with(key, now, |lock| {
             if !lock.queue.is_empty() {
                 (lock.holds.unconfirmed).insert(client.clone(), BootInstant(0));
             }

@@ -225,9 +225,9 @@ end
     Edit {
         saboteur: "publish-before-write",
         scripts: NEXT,
-        passage: "  if not lock_deleted then redis.call('DEL', lock) end -- the write that a refusing server rejects, before anything is changed\n",
+        passage: "  if not lock_deleted then redis.call('DEL', lock) end -- a server that rejects writes stops here, before anything is changed\n",
         replacement: "  redis.pcall('PUBLISH', channels .. client_of(owner),
-    owner .. ' ' .. token .. ' ' .. now_text .. ' ' .. short_lease .. ' ' .. lock)
+    owner .. ' ' .. token .. ' ' .. now_text .. ' 1000 ' .. lock)
   redis.call('DEL', lock)
 ",
     },
@@ -238,13 +238,13 @@ end
         replacement: "  return lease\n",
     },
     Edit {
-        saboteur: "dead-not-purged",
+        saboteur: "silent-not-skipped",
         scripts: NEXT,
-        passage: "        purge(client_id, owner, string.sub(score, 2))\n",
-        replacement: "        remove(owner)\n        work_left = work_left - REMOVAL_COST\n",
+        passage: "not (granted_until and granted_until < now_text) and ",
+        replacement: "",
     },
     Edit {
-        saboteur: "dead-not-purged",
+        saboteur: "silent-not-skipped",
         scripts: NEXT,
         passage: "    alive[client_id] = subscribers.err ~= nil or subscribers[2] > 0\n",
         replacement: "    alive[client_id] = true\n",

@@ -48,8 +48,8 @@ rules! {
     /// R5: a script that finds the lock free hands it to the next waiter, and a waiting client
     /// checks its queues at intervals.
     check_queue = "no-queue-check",
-    /// R6: all queue entries of a dead client are removed together.
-    purge = "dead-not-purged",
+    /// R6: a client that is dead, or let its last grant expire, is granted nothing.
+    skips_silent = "silent-not-skipped",
     /// R7: a newcomer never overtakes a queue.
     queue_order = "newcomer-passes",
     /// R8: no acquire is sent before the connection is subscribed.

@@ -3,18 +3,17 @@
 //! the weights needs no record.
 
 use super::context::CommandContext;
-use super::holds::{Hold, HoldState};
-use super::lock::{MemoryLock, NextGrant};
-use super::queue::{OwnerId, REMOVAL_COST};
+use super::holds::HoldState;
+use super::lock::MemoryLock;
 use crate::error::LockKind;
 use crate::protocol::kind::Kind;
-use crate::protocol::messages::{Acquire, AcquireReply, Proof};
+use crate::protocol::messages::{AcquireReply, Proof};
 use crate::store::command::Downgrade;
 
 impl MemoryLock {
     /// Returns the kind as which the lock is held or waited for.
     pub(super) fn kind_in_use(&self) -> Option<LockKind> {
-        let head = || Some(self.queue.head()?.0.kind.lock_kind());
+        let head = || Some(self.queue.head()?.kind.lock_kind());
         self.holds.kind().or_else(head)
     }
 
@@ -35,87 +34,10 @@ impl MemoryLock {
         self.kind_in_use().filter(is_other)?;
         self.holds.note_caller(context);
         self.remove_dead(context);
+        self.clamp_ttl(context.now);
         let existing = self.kind_in_use().filter(is_other)?;
         let holders = self.holds.views(context);
         Some(AcquireReply::WrongKind { existing, holders })
-    }
-
-    pub(super) fn acquire_counted(
-        &mut self,
-        context: &mut CommandContext<'_>,
-        request: &Acquire<'_>,
-    ) -> AcquireReply {
-        let (entry, kind) = (context.entry(request), request.kind);
-        let owner_id = &entry.owner_id;
-        let has_queue = !self.queue.is_empty();
-        let is_held = |hold: &&mut Hold| hold.state == HoldState::Held;
-        if self.holds.get_mut(owner_id).filter(is_held).is_some() {
-            // Repeated: the full lease, and the place in the queue is removed.
-            self.extend(context, owner_id, request.timing);
-        }
-        let mut outcome = NextGrant::NoWaiter;
-        if has_queue {
-            self.holds.note_caller(context);
-            outcome = self.grant_counted(context, Some(owner_id));
-        }
-        let own = self
-            .holds
-            .get_mut(owner_id)
-            .map(|hold| (hold.state, hold.token));
-        if let Some((HoldState::Held, token)) = own {
-            return AcquireReply::Held(context.proof(token));
-        }
-        let holders = self.holds.views(context);
-        let is_other = |existing: &LockKind| !existing.is_same(kind.lock_kind());
-        if let Some(existing) = self.holds.kind().filter(is_other) {
-            return AcquireReply::WrongKind { existing, holders };
-        }
-        if own.is_some() {
-            // Revoked before its owner learned of the hold, or kept by `min_hold`.
-            return AcquireReply::Busy(holders);
-        }
-        let is_first = matches!(outcome, NextGrant::NoWaiter);
-        if is_first && self.holds.has_room(kind) {
-            return AcquireReply::Held(self.hold_for(context, entry, request.timing.ttl()));
-        }
-        self.join_or_refuse(context, entry, request.wait, &outcome)
-    }
-
-    /// Grants to the head of the queue while it fits: to `me` for the full lease, to others for a
-    /// short time.
-    pub(super) fn grant_counted(
-        &mut self,
-        context: &mut CommandContext<'_>,
-        me: Option<&OwnerId>,
-    ) -> NextGrant {
-        while context.work > 0 {
-            let Some((head, _)) = self.queue.head() else {
-                self.holds.unconfirmed.clear();
-                return NextGrant::NoWaiter;
-            };
-            context.work -= REMOVAL_COST;
-            let (kind, held_kind) = (head.kind, self.holds.kind());
-            let is_served = head.deadline >= context.now
-                && self.holds.is_responding(context, &head.owner_id.client)
-                && kind.weight() <= kind.capacity()
-                && held_kind.is_none_or(|held| held.is_same(kind.lock_kind()));
-            if is_served && !self.holds.has_room(kind) {
-                return NextGrant::Taken;
-            }
-            let Some(head) = self.queue.remove_head().filter(|_| is_served) else {
-                continue;
-            };
-            if me == Some(&head.owner_id) {
-                let ttl = head.timing.ttl();
-                self.hold_for(context, head, ttl);
-            } else {
-                let short_end = context.now + head.timing.short_grant_timing().ttl();
-                let client = head.owner_id.client.clone();
-                self.holds.unconfirmed.insert(client, short_end);
-                self.grant(context, head);
-            }
-        }
-        NextGrant::WorkLimit
     }
 
     /// Turns a write hold into a read hold with a new token, which begins a read phase.

@@ -1,12 +1,12 @@
-//! The state of one lock, and the commands of a mutex, which follow the scripts in `lua/` step by
-//! step. Those of a counted lock are in `counted`.
+//! The state of one lock, and the commands on it, which follow the scripts in `lua/` step by step.
+//! `counted` has those that only counted locks need.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use super::context::{CommandContext, MAX_WORK};
 use super::holds::{Fence, Hold, HoldState, Holds, StoredRecord};
-use super::queue::{OwnerId, Queue, QueueEntry, REMOVAL_COST};
+use super::queue::{ENTRY_COST, OwnerId, Queue, QueueEntry};
 use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::protocol::holder_name;
@@ -39,8 +39,6 @@ pub(super) struct MemoryLock {
 pub(super) enum NextGrant {
     /// The lock is taken, or the next waiter of a counted lock does not fit.
     Taken,
-    /// The caller is the first waiter, and takes the lock itself.
-    Caller,
     /// No client waits.
     NoWaiter,
     /// The queue has too many dead entries for one script.
@@ -82,33 +80,56 @@ impl MemoryLock {
         if let Some(wrong_kind) = self.reject_other_kind(context, request.kind) {
             return wrong_kind;
         }
-        if request.kind.is_counted() {
-            let last_kind = self.holds.kind();
-            let reply = self.acquire_counted(context, request);
-            let last_kind = match reply {
-                AcquireReply::Held(_) => last_kind,
-                AcquireReply::Unfinished => None,
-                _ => self.holds.kind(),
-            };
-            if let Some(event) = StoreEvent::other_permits(request, last_kind) {
-                context.push(context.caller, event);
-            }
-            return reply;
+        let last_kind = self.holds.kind();
+        let reply = self.acquire_or_join(context, request);
+        let last_kind = match reply {
+            AcquireReply::Held(_) => last_kind,
+            AcquireReply::Unfinished => None,
+            _ => self.holds.kind(),
+        };
+        if let Some(event) = StoreEvent::other_permits(request, last_kind) {
+            context.push(context.caller, event);
         }
-        let entry = context.entry(request);
-        let outcome = self.grant_next(context, Some(&entry.owner_id));
-        if let NextGrant::Caller | NextGrant::NoWaiter = outcome {
-            // The caller, if any.
-            self.queue.remove_head();
+        reply
+    }
+
+    pub(super) fn acquire_or_join(
+        &mut self,
+        context: &mut CommandContext<'_>,
+        request: &Acquire<'_>,
+    ) -> AcquireReply {
+        let (entry, kind) = (context.entry(request), request.kind);
+        let owner_id = &entry.owner_id;
+        let has_queue = !self.queue.is_empty();
+        let is_held = |hold: &&mut Hold| hold.state == HoldState::Held;
+        if self.holds.get_mut(owner_id).filter(is_held).is_some() {
+            // Repeated: the full lease, and the place in the queue is removed.
+            self.extend(context, owner_id, request.timing);
+        }
+        let mut outcome = NextGrant::NoWaiter;
+        if has_queue {
+            self.holds.note_caller(context);
+            outcome = self.grant_next(context, Some(owner_id));
+        }
+        let own = self
+            .holds
+            .get_mut(owner_id)
+            .map(|hold| (hold.state, hold.token));
+        if let Some((HoldState::Held, token)) = own {
+            return AcquireReply::Held(context.proof(token));
+        }
+        let holders = self.holds.views(context);
+        let is_other = |existing: &LockKind| !existing.is_same(kind.lock_kind());
+        if let Some(existing) = self.holds.kind().filter(is_other) {
+            return AcquireReply::WrongKind { existing, holders };
+        }
+        if own.is_some() {
+            // Revoked before its owner learned of the hold, or kept by `min_hold`.
+            return AcquireReply::Busy(holders);
+        }
+        let is_first = matches!(outcome, NextGrant::NoWaiter);
+        if is_first && self.holds.has_room(kind) {
             return AcquireReply::Held(self.hold_for(context, entry, request.timing.ttl()));
-        }
-        let is_revoked = |hold: &mut Hold| hold.state == HoldState::Revoked;
-        if self.holds.get_mut(&entry.owner_id).is_some_and(is_revoked) {
-            // The lock was revoked before its owner learned of its hold.
-            return AcquireReply::Busy(self.holds.views(context));
-        }
-        if let Some(proof) = self.extend(context, &entry.owner_id, request.timing) {
-            return AcquireReply::Held(proof);
         }
         self.join_or_refuse(context, entry, request.wait, &outcome)
     }
@@ -234,7 +255,7 @@ impl MemoryLock {
         }
         let Some(newest) = newest else {
             if is_counted {
-                self.grant_counted(context, None);
+                self.grant_next(context, None);
             }
             return RevokeReply::NotHeld;
         };
@@ -256,7 +277,6 @@ impl MemoryLock {
         self.clamp_ttl(context.now);
         for owner_id in &gone {
             self.holds.retain(|hold| hold.owner_id != *owner_id);
-            self.queue.remove(owner_id);
         }
         self.grant_next(context, None);
         if revoked > 0 {
@@ -330,10 +350,8 @@ impl MemoryLock {
     }
 
     pub(super) fn inspect(&self, context: &CommandContext<'_>, max_listed: usize) -> Inspection {
-        // The owner of a marked entry no longer waits.
-        let marked = usize::from(self.queue.marked().is_some());
-        let queue_length = (self.queue.len() - marked) as u64;
-        let waiters = self.queue.entries.values().skip(marked).take(max_listed);
+        let queue_length = self.queue.len() as u64;
+        let waiters = self.queue.entries.values().take(max_listed);
         let holders = self.holds.views(context);
         Inspection {
             kind: self
@@ -360,8 +378,7 @@ impl MemoryLock {
         !self.holds.is_empty()
     }
 
-    /// Extends the hold of `owner_id` to its full lease and removes its mark; `None` if it has no
-    /// hold.
+    /// Extends the hold of `owner_id` to its full lease; `None` if it has no hold.
     pub(super) fn extend(
         &mut self,
         context: &CommandContext<'_>,
@@ -375,39 +392,41 @@ impl MemoryLock {
         Some(context.proof(token))
     }
 
-    /// Hands the lock to the first live waiter if it is free, unless that is `me`. Grants a counted
-    /// lock to all that fit.
+    /// Grants to the head of the queue while it fits: to `me` for the full lease, to others for a
+    /// short time.
     pub(super) fn grant_next(
         &mut self,
         context: &mut CommandContext<'_>,
         me: Option<&OwnerId>,
     ) -> NextGrant {
-        if self.is_counted() {
-            return self.grant_counted(context, me);
-        }
-        if self.is_taken() {
-            return NextGrant::Taken;
-        }
         while context.work > 0 {
-            let Some((head, marked)) = self.queue.head() else {
+            let Some(head) = self.queue.head() else {
+                self.holds.unconfirmed.clear();
                 return NextGrant::NoWaiter;
             };
-            if marked && head.owner_id.client != *context.caller {
-                // Granted, never confirmed, and the lock has expired: the client does not confirm.
-                self.queue.purge_client_of_head(&mut context.work);
-            } else if !marked && Some(&head.owner_id) == me {
-                return NextGrant::Caller;
-            } else if !marked
-                && head.deadline >= context.now
-                && context.is_alive(&head.owner_id.client)
-            {
-                if let Some(head) = self.queue.mark_head() {
-                    self.grant(context, head);
-                }
+            if self.holds.kind() == Some(LockKind::Mutex) {
                 return NextGrant::Taken;
+            }
+            context.work -= ENTRY_COST;
+            let (kind, held_kind) = (head.kind, self.holds.kind());
+            let is_served = head.deadline >= context.now
+                && self.holds.is_responding(context, &head.owner_id.client)
+                && kind.weight() <= kind.capacity()
+                && held_kind.is_none_or(|held| held.is_same(kind.lock_kind()));
+            if is_served && !self.holds.has_room(kind) {
+                return NextGrant::Taken;
+            }
+            let Some(head) = self.queue.remove_head().filter(|_| is_served) else {
+                continue;
+            };
+            if me == Some(&head.owner_id) {
+                let ttl = head.timing.ttl();
+                self.hold_for(context, head, ttl);
             } else {
-                self.queue.remove_head();
-                context.work -= REMOVAL_COST;
+                let short_end = context.now + head.timing.short_grant_timing().ttl();
+                let client = head.owner_id.client.clone();
+                self.holds.unconfirmed.insert(client, short_end);
+                self.grant(context, head);
             }
         }
         NextGrant::WorkLimit
@@ -478,14 +497,16 @@ impl MemoryLock {
     }
 
     /// Shortens the hold of a mutex to the longest TTL that its holder may set (R21).
-    fn clamp_ttl(&mut self, now: BootInstant) {
+    pub(super) fn clamp_ttl(&mut self, now: BootInstant) {
         let is_mutex = |hold: &&mut Hold| hold.kind == Kind::Mutex;
         let Some(hold) = self.holds.all.first_mut().filter(is_mutex) else {
             return;
         };
-        let marked = (self.queue.marked()).filter(|entry| entry.owner_id == hold.owner_id);
-        let short = marked.map(|entry| entry.timing.short_grant_timing().ttl());
-        let max_ttl = short.map_or(hold.max_ttl, |short| short.min(hold.max_ttl));
+        let is_unconfirmed = (self.holds.unconfirmed).contains_key(&hold.owner_id.client);
+        let short = Timing::new(hold.max_ttl).short_grant_timing().ttl();
+        let max_ttl = hold
+            .max_ttl
+            .min(if is_unconfirmed { short } else { hold.max_ttl });
         hold.expires_at = hold.expires_at.min(now + max_ttl);
     }
 }

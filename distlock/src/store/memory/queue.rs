@@ -15,8 +15,8 @@ use crate::util::clock::BootInstant;
 /// unconfirmed.
 const QUEUE_GRACE: Duration = Duration::from_secs(11);
 
-/// The work of removing an entry; looking at one counts as one.
-pub(super) const REMOVAL_COST: i64 = 5;
+/// The work of serving or removing an entry.
+pub(super) const ENTRY_COST: i64 = 5;
 
 /// How many entries of a full queue one request examines.
 const MAX_EXAMINED: usize = 100;
@@ -41,13 +41,12 @@ pub(super) struct QueueEntry {
     pub(super) name: Arc<str>,
 }
 
-/// A queue. The head of a mutex's queue is marked from when it was granted the lock until it
-/// confirms. That of a counted lock is removed when it is granted.
+/// A queue. Its head is removed when it is granted.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// Entries by arrival, from 1. A negative sign is a mark, as in the Redis scripts.
-    pub(super) entries: BTreeMap<i64, QueueEntry>,
-    order_by_owner: HashMap<OwnerId, i64>,
+    /// Entries by arrival.
+    pub(super) entries: BTreeMap<u64, QueueEntry>,
+    order_by_owner: HashMap<OwnerId, u64>,
     pub(super) expires_at: BootInstant,
 }
 
@@ -71,16 +70,8 @@ impl Queue {
         self.order_by_owner.contains_key(owner_id)
     }
 
-    /// Returns the first entry, and whether it is marked.
-    pub(super) fn head(&self) -> Option<(&QueueEntry, bool)> {
-        let (order, entry) = self.entries.first_key_value()?;
-        Some((entry, *order < 0))
-    }
-
-    /// Returns the entry that was granted the lock and has not confirmed.
-    pub(super) fn marked(&self) -> Option<&QueueEntry> {
-        self.head()
-            .and_then(|(entry, marked)| marked.then_some(entry))
+    pub(super) fn head(&self) -> Option<&QueueEntry> {
+        self.entries.values().next()
     }
 
     /// Adds an entry at the end. A waiter keeps its position, and gets the new deadline and lease.
@@ -95,7 +86,7 @@ impl Queue {
             Some(place) => *place,
             None => {
                 let last = self.entries.last_key_value();
-                let order = last.map_or(0, |(order, _)| order.abs()) + 1;
+                let order = last.map_or(0, |(order, _)| *order) + 1;
                 self.order_by_owner.insert(entry.owner_id.clone(), order);
                 order
             }
@@ -118,11 +109,7 @@ impl Queue {
                 .saturating_sub(MAX_EXAMINED)
                 .min(self.len() - MAX_EXAMINED);
         }
-        let slice = self.entries.iter().skip(first).take(MAX_EXAMINED);
-        // A marked entry is the holder's, or a purge's.
-        slice
-            .filter(|(order, _)| **order > 0)
-            .map(|(_, entry)| entry)
+        self.entries.values().skip(first).take(MAX_EXAMINED)
     }
 
     pub(super) fn remove(&mut self, owner_id: &OwnerId) {
@@ -135,41 +122,5 @@ impl Queue {
         let (_, entry) = self.entries.pop_first()?;
         self.order_by_owner.remove(&entry.owner_id);
         Some(entry)
-    }
-
-    /// Marks the head, and returns it. It stays the head, because every other entry arrived later.
-    pub(super) fn mark_head(&mut self) -> Option<QueueEntry> {
-        let (order, entry) = self.entries.pop_first()?;
-        let order = -order.abs();
-        self.order_by_owner.insert(entry.owner_id.clone(), order);
-        self.entries.insert(order, entry.clone());
-        Some(entry)
-    }
-
-    /// Removes the entries of the marked head's client, after the position that the mark names.
-    /// The head is removed last: while it stays, the next call knows that the client must be
-    /// purged. Its mark names the position up to which that is done.
-    pub(super) fn purge_client_of_head(&mut self, work: &mut i64) {
-        let Some((order, head)) = self.entries.pop_first() else {
-            return;
-        };
-        let mut place = order.abs();
-        while *work > 0 {
-            let Some((order, entry)) = self.entries.range(place + 1..).next() else {
-                *work -= REMOVAL_COST;
-                self.order_by_owner.remove(&head.owner_id);
-                return;
-            };
-            place = *order;
-            if entry.owner_id.client == head.owner_id.client {
-                *work -= REMOVAL_COST;
-                self.order_by_owner.remove(&entry.owner_id);
-                self.entries.remove(&place);
-            } else {
-                *work -= 1;
-            }
-        }
-        self.order_by_owner.insert(head.owner_id.clone(), -place);
-        self.entries.insert(-place, head);
     }
 }

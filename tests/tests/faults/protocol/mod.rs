@@ -159,7 +159,7 @@ impl Bench {
     }
 
     fn confirm(&mut self, owner: &str, ttl: &str) -> i64 {
-        verdict(&self.run(CONFIRM, &[LOCK, QUEUE, ENTRY], &[owner, ttl]))
+        verdict(&self.run(CONFIRM, &[LOCK, ENTRY], &[owner, ttl]))
     }
 
     /// Runs the queue check of a client that waits with one owner.

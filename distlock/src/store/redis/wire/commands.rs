@@ -167,7 +167,7 @@ impl ScriptCall for Confirm<'_> {
             // The holders, and the entries of the waiters.
             &[KeyKind::Lock, KeyKind::Queue]
         } else {
-            &[KeyKind::Lock, KeyKind::Queue, KeyKind::Entry]
+            &[KeyKind::Lock, KeyKind::Entry]
         };
         let record = self.once.map(|once| &*once.selector);
         context.names.append_all(&mut cmd, self.key, kinds, record);
