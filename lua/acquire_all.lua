@@ -2,11 +2,11 @@
 -- KEYS  for each lock: lock queue fence
 -- ARGV  ttl ms (lease + grace), apply-by µs (16 digits), fence ttl ms, client name, the owner of each lock, the request number
 -- Reply 'held token' with the token of every lock, which is the server's time; otherwise
---       {3, now} not all are free      {4, now} applied too late
+--       'busy' {how, now} not all are free      'late' {how, now} applied too late
 local ttl, fence_ttl, name = ARGV[1], ARGV[3], ARGV[4]
 local time = redis.call('TIME')
 local now_text = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
-if now_text > ARGV[2] then return { 4, tonumber(now_text) } end
+if now_text > ARGV[2] then return { 'late', tonumber(now_text) } end
 
 -- All locks are checked before the first write. The checks are those of the fast path of `acquire.lua`, with EXISTS in
 -- place of its NX.
@@ -18,7 +18,7 @@ for i = 1, #KEYS, 3 do
   else
     is_uncontended = redis.call('EXISTS', KEYS[i + 2], KEYS[i + 1]) == 0
   end
-  if not is_uncontended or redis.call('EXISTS', KEYS[i]) == 1 then return { 3, tonumber(now_text) } end
+  if not is_uncontended or redis.call('EXISTS', KEYS[i]) == 1 then return { 'busy', tonumber(now_text) } end
 end
 for i = 1, #KEYS, 3 do
   redis.call('SET', KEYS[i + 2], now_text, 'PX', fence_ttl)

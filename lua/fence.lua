@@ -1,34 +1,49 @@
--- Fragment: the fence. Expects the locals `fence` (its key), `fence_value` (its value as last read or written, nil if not a
--- string), `fence_ttl` (ms), and the server's time in µs, as string (`now_text`) and number (`now`).
+-- Fragment: the fence of a lock, see `open_lock`.
 --
 -- Returns the fence's value. MGET returns nil for a value of another type, and GET fails.
-local function read_fence()
-  fence_value = fence_value or redis.call('GET', fence)
-  return fence_value
+local function read_fence(l)
+  l.fence_value = l.fence_value or redis.call('GET', l.fence)
+  return l.fence_value
 end
 
 -- Returns the next token, as a string.
-local function next_token()
-  local previous = read_fence()
-  if not previous then return now_text end
+local function next_token(l)
+  local previous, call = read_fence(l), l.call
+  if not previous then return call.now_text end
   local number = tonumber(string.match(previous, '^(%d+)%+?$'))
   if not number then error('FOREIGN the fence key holds a foreign value') end
-  if number < now then return now_text end
+  if number < call.now then return call.now_text end
   return string.format('%.0f', number + 1)
 end
 
 -- Keeps the fence until `fence_ttl` after the server's clock has reached the token. While the fence exists, tokens rise
 -- whatever the clock does. The flag, a plus sign, means that there may be a queue.
-local function set_fence(token, has_queue)
-  local ttl = fence_ttl
-  if token ~= now_text then ttl = ttl + math.ceil((tonumber(token) - now) / 1000) end
-  fence_value = has_queue and token .. '+' or token
-  redis.call('SET', fence, fence_value, 'PX', ttl)
+local function set_fence(l, token, has_queue)
+  local call = l.call
+  local ttl = call.fence_ttl
+  if token ~= call.now_text then ttl = ttl + math.ceil((tonumber(token) - call.now) / 1000) end
+  l.fence_value = has_queue and token .. '+' or token
+  redis.call('SET', l.fence, l.fence_value, 'PX', ttl)
 end
 
-local function set_queue_flag()
-  if read_fence() and string.find(fence_value, '^%d+$') then
-    fence_value = fence_value .. '+'
-    redis.call('SET', fence, fence_value, 'KEEPTTL')
+-- Sets a token for a revocation. Never shortens the fence's TTL, because the revoking client may be configured with a shorter
+-- `fence_ttl`.
+local function raise_fence(l, token)
+  local known_ttl, value = redis.call('PTTL', l.fence), read_fence(l)
+  set_fence(l, token, not value or string.find(value, '+', 1, true) ~= nil)
+  if known_ttl > redis.call('PTTL', l.fence) then redis.call('PEXPIRE', l.fence, known_ttl) end
+end
+
+-- Returns false if there is certainly no queue. A fence whose token is not sixteen digits long means nothing.
+local function has_queue(l)
+  local value = read_fence(l)
+  return not value or #value ~= 16
+end
+
+local function set_queue_flag(l)
+  local value = read_fence(l)
+  if value and string.find(value, '^%d+$') then
+    l.fence_value = value .. '+'
+    redis.call('SET', l.fence, l.fence_value, 'KEEPTTL')
   end
 end

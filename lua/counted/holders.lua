@@ -1,137 +1,133 @@
--- Fragment: a lock of which several holders each hold a weight. The hash at `lock` has a field for each holder, its record
+-- Fragment: the holders of a counted lock, each with a weight. The hash at the lock's key has a field for each holder, its record
 -- 'flag expires ttl token weight since name' (flag g: granted, not confirmed; h: held; k: kept by min_hold; r: revoked), and
 -- `state`, '3 kind capacity used phase next at': the capacity of the last call that was granted, the sum of the weights, the token
 -- of the read phase or 0, a lower bound of all `expires`, and an upper bound of the times at which a record was written. Each call
--- is granted by its own capacity. Expects the local `lock` (its key), and what `queue.lua` and `fence.lua` expect.
---
+-- is granted by its own capacity.
 local RECORD, NEVER = '^(%l) (%d+) (%d+) ((%d+) (%d+) .*)$', '9999999999999999'
-local kind, capacity, used, phase, next_expiry, at = nil, nil, 0, '0', NEVER, now_text
-local my_token
 
-local function state()
-  return table.concat({ 3, kind, capacity, used, phase, next_expiry, at }, ' ')
+local function parse(record)
+  local flag, expires, ttl, token, weight, since, name = string.match(record, '^(%l) (%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
+  return flag and { flag = flag, expires = expires, ttl = ttl, token = token, weight = tonumber(weight), since = since, name = name }
 end
 
-local function write_state()
-  if used == 0 then
-    redis.call('DEL', lock)
-    kind, phase, next_expiry = nil, '0', NEVER
+local function state(l)
+  if not l.kind then return '' end
+  return table.concat({ 3, l.kind, l.capacity, l.used, l.phase, l.next_expiry, l.at }, ' ')
+end
+
+local function write_state(l)
+  if l.used == 0 then
+    redis.call('DEL', l.lock)
+    l.kind, l.phase, l.next_expiry = nil, '0', NEVER
   else
-    redis.call('HSET', lock, 'state', state())
+    redis.call('HSET', l.lock, 'state', state(l))
   end
 end
 
--- Removes a holder. The record goes first: a script that fails between the two leaves `used` too high, never too low.
-local function drop(owner, weight)
-  used = used - weight
-  if used > 0 then redis.call('HDEL', lock, owner) end
-  write_state()
+-- The record goes first: a script that fails between the two leaves `used` too high, never too low.
+local function drop(l, owner, weight)
+  l.used = l.used - weight
+  if l.used > 0 then redis.call('HDEL', l.lock, owner) end
+  write_state(l)
 end
 
--- Writes a holder's record and the state in one command. PEXPIRE goes first, because it is allowed under OOM, and after it
--- the HSET is allowed, too.
-local function put(owner, flag, ttl, rest)
-  local expires = after(ttl)
-  if expires < next_expiry then next_expiry = expires end
-  local remaining = redis.call('PTTL', lock)
+-- Writes a hold for `ttl` ms, and the state in the same command. PEXPIRE goes first, because it is allowed under OOM, and
+-- after it the HSET is allowed, too.
+local function put(l, owner, flag, ttl, hold)
+  local expires = after(l.call, ttl)
+  if expires < l.next_expiry then l.next_expiry = expires end
+  local remaining = redis.call('PTTL', l.lock)
   local lock_ttl = math.max(remaining, ttl + 100) -- the key outlives its last record
-  if remaining >= 0 then redis.call('PEXPIRE', lock, lock_ttl) end
-  redis.call('HSET', lock, owner, flag .. ' ' .. expires .. ' ' .. ttl .. ' ' .. rest, 'state', state())
-  if remaining < 0 then redis.call('PEXPIRE', lock, lock_ttl) end
+  if remaining >= 0 then redis.call('PEXPIRE', l.lock, lock_ttl) end
+  redis.call('HSET', l.lock, owner, table.concat({ flag, expires, ttl, hold.token, hold.weight, hold.since, hold.name }, ' '),
+    'state', state(l))
+  if remaining < 0 then redis.call('PEXPIRE', l.lock, lock_ttl) end
+end
+
+local function extend_own(l, owner, ttl, hold)
+  put(l, owner, 'h', ttl, hold)
 end
 
 -- Removes expired holders, shortens records that a backward step of the clock has lengthened, and recounts the others.
-local function sweep()
-  redis.call('HDEL', lock, '-') -- removes nothing: a server that rejects writes stops here
-  local fields = redis.call('HGETALL', lock)
-  used, next_expiry, at = 0, NEVER, now_text
+local function sweep(l)
+  local call = l.call
+  redis.call('HDEL', l.lock, '-') -- removes nothing: a server that rejects writes stops here
+  local fields = redis.call('HGETALL', l.lock)
+  l.used, l.next_expiry, l.at = 0, NEVER, call.now_text
   for i = 1, #fields, 2 do
     local flag, expires, ttl, rest, _, weight = string.match(fields[i + 1], RECORD)
-    if flag and expires <= now_text then
-      redis.call('HDEL', lock, fields[i])
+    if flag and expires <= call.now_text then
+      redis.call('HDEL', l.lock, fields[i])
     elseif flag then
-      local latest = after(ttl)
+      local latest = after(call, ttl)
       if expires > latest then
         expires = latest
-        redis.call('HSET', lock, fields[i], flag .. ' ' .. expires .. ' ' .. ttl .. ' ' .. rest)
+        redis.call('HSET', l.lock, fields[i], flag .. ' ' .. expires .. ' ' .. ttl .. ' ' .. rest)
       end
-      used = used + weight
-      if expires < next_expiry then next_expiry = expires end
+      l.used = l.used + weight
+      if expires < l.next_expiry then l.next_expiry = expires end
     end
   end
-  write_state()
+  write_state(l)
 end
 
--- Reads the state, and returns the record of `owner`. A mutex's key fails here, before anything was written.
-local function read_state(owner)
-  local found = redis.call('HMGET', lock, 'state', owner)
-  local value = found[1] or redis.call('EXISTS', lock) == 1 and ''
+local function find_hold(l, owner)
+  return parse(redis.call('HGET', l.lock, owner) or '')
+end
+
+-- Reads the state, and returns the hold of `owner`. A mutex's key fails here, before anything was written.
+local function read_state(l, owner)
+  local found = redis.call('HMGET', l.lock, 'state', owner)
+  local value, now_text = found[1] or redis.call('EXISTS', l.lock) == 1 and '', l.call.now_text
+  l.phase, l.next_expiry, l.at = '0', NEVER, now_text
   if not value then return end
-  kind, capacity, used, phase, next_expiry, at = string.match(value, '^3 (%l+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
+  local kind, capacity, used, phase, next_expiry, at = string.match(value, '^3 (%l+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
   if not kind then error('FOREIGN the lock key holds a foreign value') end
-  capacity, used = tonumber(capacity), tonumber(used)
-  if now_text < next_expiry and now_text >= at then
-    at = now_text
-    return found[2]
-  end
-  sweep()
-  return redis.call('HGET', lock, owner)
+  l.kind, l.capacity, l.used, l.phase, l.next_expiry = kind, tonumber(capacity), tonumber(used), phase, next_expiry
+  if now_text < next_expiry and now_text >= at then return parse(found[2] or '') end
+  sweep(l)
+  return find_hold(l, owner)
+end
+
+-- Next to the holders of a counted lock another may fit.
+local function is_full()
+  return false
+end
+
+local function holds(l)
+  local fields, found = redis.call('HGETALL', l.lock), {}
+  for i = 1, #fields, 2 do found[fields[i]] = parse(fields[i + 1]) end
+  return found
+end
+
+-- The first write before others, as in `sweep`. After it the others are allowed under OOM.
+local function begin_write(l)
+  redis.call('HDEL', l.lock, '-')
+end
+
+local function mark_revoked(l, owner, hold)
+  redis.call('HSET', l.lock, owner, table.concat({ 'r', hold.expires, hold.ttl, hold.token, hold.weight, hold.since, hold.name }, ' '),
+    'state', state(l))
 end
 
 -- Returns the token of a new hold: that of the read phase, or a new one, which begins a phase if the hold is a reader's.
-local function token_for(weight, has_queue)
-  local is_reader = kind == 'rw' and weight < capacity
-  if is_reader and phase ~= '0' then return phase end
-  local token = next_token()
-  set_fence(token, has_queue)
-  phase = is_reader and token or '0'
+local function token_for(l, weight, may_wait)
+  local is_reader = l.kind == 'rw' and weight < l.capacity
+  if is_reader and l.phase ~= '0' then return l.phase end
+  local token = next_token(l)
+  set_fence(l, token, may_wait)
+  l.phase = is_reader and token or '0'
   return token
 end
 
--- Grants to the head of the queue while it fits. A grant to `caller` is for the full lease, and its token is `my_token`.
--- Returns 'free' (there are no waiters), 'full' (the head is alive and does not fit) or 'more' (the next call continues).
-local function grant_next(caller)
-  while work_left > 0 do
-    local owner = redis.call('ZRANGE', queue, 0, 0)[1]
-    if not owner then
-      redis.call('DEL', entries)
-      return 'free'
-    end
-    local client_id = client_of(owner)
-    local entry = redis.call('HMGET', entries, owner, '?' .. client_id)
-    local deadline, lease, ttl, its_kind, its_capacity, weight, name =
-      string.match(entry[1] or '', '^(%d+) (%d+) (%d+) (%l+) (%d+) (%d+) (.*)$')
-    weight, its_capacity, work_left = tonumber(weight), tonumber(its_capacity), work_left - ENTRY_COST
-    if not deadline or tonumber(deadline) < now or not is_responding(client_id, entry[2])
-      or weight > its_capacity or kind and its_kind ~= kind then
-      remove(owner)
-    elseif used + weight > its_capacity then
-      return 'full'
-    else
-      kind, capacity = its_kind, its_capacity
-      redis.call('HDEL', lock, '-') -- as in `sweep`, and after it the other writes are allowed under OOM
-      local token = token_for(weight, true)
-      local rest = token .. ' ' .. weight .. ' ' .. now_text .. ' ' .. name
-      used = used + weight
-      if owner == caller then
-        remove(owner)
-        put(owner, 'h', tonumber(ttl), rest)
-        my_token = token
-      else
-        local short_lease = grant_lease(tonumber(lease))
-        redis.call('HSET', entries, '?' .. client_id, after(short_lease + 250)) -- before the entry goes: the hash keeps its TTL
-        remove(owner)
-        put(owner, 'g', short_lease + 250, rest)
-        redis.pcall('PUBLISH', channels .. client_id,
-          'counted ' .. owner .. ' ' .. token .. ' ' .. now_text .. ' ' .. short_lease .. ' ' .. lock)
-      end
-    end
-  end
-  return 'more'
+-- Appends fields of the lock, for up to about 16 holders.
+local function with_holders(l, reply)
+  for _, field in ipairs(redis.call('HSCAN', l.lock, '0', 'COUNT', '32')[2]) do reply[#reply + 1] = field end
+  return reply
 end
 
--- Appends fields of the lock, for up to about 16 holders.
-local function with_holders(reply)
-  for _, field in ipairs(redis.call('HSCAN', lock, '0', 'COUNT', '32')[2]) do reply[#reply + 1] = field end
-  return reply
+-- Returns the state and the fields, without a change.
+local function describe(l)
+  local fields = redis.call('HGETALL', l.lock)
+  return fields[1] and (redis.call('HGET', l.lock, 'state') or '?') or '', fields
 end

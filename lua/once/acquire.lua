@@ -1,16 +1,17 @@
 -- acquire of a call that runs at most once per period or value. It is rejected while a success record says so.
 -- KEYS  those of acquire.lua, then the record
 -- ARGV  those of acquire.lua, with 'gap ms, record ttl ms' before the request number
--- Reply that of acquire.lua, or {7, now, record} already ran, or distlock did not write the record: nothing was taken or queued
+-- Reply that of acquire.lua, or 'ran' {how, now, record}: already ran, or distlock did not write the record; nothing was taken or
+--       queued
 do
   --@include once/record
-  local gap, record_ttl = string.match(table.remove(ARGV, 7), '^(%d+) (%d+)$') -- what remains is for acquire.lua
+  local gap, record_ttl = string.match(ARGV[4], '^(%d+) (%d+)$')
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]
-  local record = redis.call('GET', KEYS[5])
+  local record = redis.call('GET', KEYS[3])
   if record then
     local since, rest = parse_record(record, now)
-    if not since then return { 7, now, record, ARGV[7] } end
+    if not since then return { 'ran', now, record, ARGV[#ARGV] } end
     -- A hold that was granted to this owner is judged by its acquisition, as in once/confirm.lua.
     local holder, acquired = string.match(redis.call('GET', KEYS[1]) or '', '^2 (%x+:%d+) [1-9]%d* %d+ (%d+) ')
     local start = holder == ARGV[1] and math.min(acquired, now) or now
@@ -18,14 +19,14 @@ do
       -- The server's clock stepped back. PEXPIRE is first, because a server that rejects writes stops there.
       since = string.format('%.0f', now)
       record = '1 ' .. since .. rest
-      redis.call('PEXPIRE', KEYS[5], math.max(redis.call('PTTL', KEYS[5]), record_ttl))
-      redis.call('SET', KEYS[5], record, 'KEEPTTL')
+      redis.call('PEXPIRE', KEYS[3], math.max(redis.call('PTTL', KEYS[3]), record_ttl))
+      redis.call('SET', KEYS[3], record, 'KEEPTTL')
     end
     if since + gap * 1000 > start then
       -- A caller with a shorter period may have written the record. It must last for this one.
       local needed = record_ttl - math.floor((now - since) / 1000)
-      if redis.call('PTTL', KEYS[5]) < needed then redis.call('PEXPIRE', KEYS[5], needed) end
-      return { 7, now, record, ARGV[7] }
+      if redis.call('PTTL', KEYS[3]) < needed then redis.call('PEXPIRE', KEYS[3], needed) end
+      return { 'ran', now, record, ARGV[#ARGV] }
     end
   end
 end

@@ -1,7 +1,7 @@
 -- confirm of a call that runs at most once per period or value
 -- KEYS  those of confirm.lua, then the record
 -- ARGV  those of confirm.lua, then gap ms
--- Reply that of confirm.lua, or {2, now, record} already ran: nothing was confirmed
+-- Reply that of confirm.lua, or 'ran' {how, now, record}: nothing was confirmed
 do
   --@include once/record
   local acquired = string.match(redis.call('GET', KEYS[1]) or '', '^2 ' .. ARGV[1] .. ' [1-9]%d* %d+ (%d+) ')
@@ -11,7 +11,7 @@ do
   local since = record and parse_record(record, now)
   if acquired and since then
     -- Judged by the acquisition, with which a success will be recorded. The grant may be a second old.
-    if since + ARGV[3] * 1000 > math.min(acquired, now) then return { 2, now, record } end
+    if since + ARGV[3] * 1000 > math.min(acquired, now) then return { 'ran', now, record } end
   end
 end
 --@include confirm

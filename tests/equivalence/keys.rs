@@ -221,20 +221,13 @@ impl Keys {
         let (shares, kind, phase) = shares(fields, now);
         let entry = |(owner, _): (&str, &str)| {
             let text = entries[owner];
-            let is_counted =
-                words(text, 4)[3].starts_with("rw ") || words(text, 4)[3].starts_with("permits ");
-            let words = words(text, if is_counted { 7 } else { 4 });
-            let [deadline, lease, ttl, .., name] = words[..] else {
+            let [deadline, lease, ttl, kind, capacity, weight, name] = words(text, 7)[..] else {
                 panic!("the entry of {owner}: {text:?}");
-            };
-            let (kind, weight) = match words[3..] {
-                [kind, capacity, weight, _] => (kind_of(kind, capacity), number(weight)),
-                _ => (LockKind::Mutex, 1),
             };
             EntrySnapshot {
                 owner: owner.to_owned(),
-                kind,
-                weight: weight.try_into().unwrap(),
+                kind: kind_of(kind, capacity),
+                weight: number(weight).try_into().unwrap(),
                 lease: millis(lease),
                 ttl: millis(ttl),
                 name: name.to_owned(),
@@ -350,6 +343,7 @@ fn shares(mut fields: HashMap<&str, &str>, now: u64) -> Shares {
 
 fn kind_of(kind: &str, capacity: &str) -> LockKind {
     match kind {
+        "mutex" => LockKind::Mutex,
         "rw" => LockKind::ReadWrite,
         _ => LockKind::Semaphore {
             permits: capacity.parse().unwrap(),

@@ -46,7 +46,7 @@ pub(super) enum Reply {
 }
 
 /// Kinds that must occur many times to make the comparison meaningful.
-pub(super) const KINDS: [&str; 42] = [
+pub(super) const KINDS: [&str; 41] = [
     "held",
     "queued",
     "busy",
@@ -62,7 +62,6 @@ pub(super) const KINDS: [&str; 42] = [
     "inspected",
     "ending",
     "deleted",
-    "connected",
     "not held",
     "revoked",
     "revocation received",
@@ -166,7 +165,6 @@ impl Reply {
             Reply::Inspect(_) => vec!["inspected"],
             Reply::Revoke(RevokeReply::Revoked(_)) => vec!["ending"],
             Reply::Revoke(RevokeReply::Deleted(_)) => vec!["deleted"],
-            Reply::Revoke(RevokeReply::Connected) => vec!["connected"],
             Reply::Revoke(RevokeReply::NotHeld) => vec!["not held"],
             Reply::Failed(_) => vec!["failed"],
             Reply::None => Vec::new(),

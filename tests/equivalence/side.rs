@@ -46,7 +46,7 @@ pub(super) const ENTRY: Timing = Timing {
 /// Returns the fields with which the entry of a counted lock names its kind.
 fn kind_text(kind: Kind) -> String {
     match kind {
-        Kind::Mutex => String::new(),
+        Kind::Mutex => "mutex 1 1 ".to_owned(),
         Kind::Read => "rw 1000 1 ".to_owned(),
         Kind::Write => "rw 1000 1000 ".to_owned(),
         Kind::Permits { permits, weight } => format!("permits {permits} {weight} "),
@@ -349,7 +349,10 @@ impl InRedis {
     /// so receiving our own message shows that none is in flight.
     pub(super) async fn messages(&mut self, client: usize) -> Vec<StoreEvent> {
         let id = &self.clients.ids[client];
-        let message = format!("{} 1 1 1 {NAMESPACE}:lock:{{end}}", owner_text(id, END));
+        let message = format!(
+            "mutex {} 1 1 1 {NAMESPACE}:lock:{{end}}",
+            owner_text(id, END)
+        );
         let channel = format!("{NAMESPACE}:client:{}", id.as_str());
         let receivers = self.raw.cmd(&["PUBLISH", &channel, &message]);
         assert_eq!(receivers.int(), 1, "each client is subscribed once");

@@ -142,20 +142,21 @@ struct Edit {
     replacement: &'static str,
 }
 
-/// The scripts that include `next.lua`, except `revoke`: no saboteur needs to break it.
-const NEXT: &[&str] = &["acquire", "check_queue", "release"];
+/// The scripts that include `next.lua`.
+const NEXT: &[&str] = &[
+    "acquire",
+    "check_queue",
+    "counted/acquire",
+    "counted/downgrade",
+    "counted/release",
+    "once/acquire",
+    "once/release",
+    "release",
+    "revoke",
+];
 
 /// The scripts that include `quorum/epoch.lua`, except `quorum/revoke`, for the same reason.
 const EPOCH: &[&str] = &["quorum/acquire", "quorum/renew"];
-
-/// The scripts that include `counted/holders.lua`.
-const HOLDERS: &[&str] = &[
-    "counted/acquire",
-    "counted/check_queue",
-    "counted/downgrade",
-    "counted/release",
-    "counted/revoke",
-];
 
 const EDITS: &[Edit] = &[
     Edit {
@@ -188,19 +189,21 @@ const EDITS: &[Edit] = &[
     Edit {
         saboteur: "failed-acquire-not-cancelled",
         scripts: &["acquire"],
-        passage: "local time = redis.call('TIME')\n",
-        replacement: "local was_free = redis.call('EXISTS', lock, queue) == 0
-if was_free then redis.call('SET', lock, '2 ' .. owner .. ' 1 ' .. ttl .. ' 1 ' .. name, 'PX', ttl) end
+        passage: "owner = KEYS[1], KEYS[2], ARGV[1]\nlocal time = redis.call('TIME')\n",
+        replacement: "owner = KEYS[1], KEYS[2], ARGV[1]
+local was_free = redis.call('EXISTS', lock, (string.gsub(lock, ':lock:', ':queue:', 1))) == 0
+local was_ttl = string.match(ARGV[2], '^%d+ %d+ (%d+)')
+if was_free then redis.call('SET', lock, '2 ' .. owner .. ' 1 ' .. was_ttl .. ' 1 ' .. ARGV[3], 'PX', was_ttl) end
 local time = redis.call('TIME')
 ",
     },
     Edit {
         saboteur: "failed-acquire-not-cancelled",
         scripts: &["acquire"],
-        passage: "if now_text > ARGV[3] then return { 4, tonumber(now_text), ARGV[7] } end\n",
-        replacement: "if now_text > ARGV[3] then
+        passage: "if now_text > ARGV[2] then return { 'late', tonumber(now_text), ARGV[#ARGV] } end\n",
+        replacement: "if now_text > ARGV[2] then
   if was_free then redis.call('DEL', lock) end
-  return { 4, tonumber(now_text), ARGV[7] }
+  return { 'late', tonumber(now_text), ARGV[#ARGV] }
 end
 ",
     },
@@ -219,16 +222,17 @@ end
     Edit {
         saboteur: "no-apply-by",
         scripts: &["acquire"],
-        passage: "if now_text > ARGV[3] then return { 4, tonumber(now_text), ARGV[7] } end\n",
+        passage: "if now_text > ARGV[2] then return { 'late', tonumber(now_text), ARGV[#ARGV] } end\n",
         replacement: "",
     },
     Edit {
         saboteur: "publish-before-write",
         scripts: NEXT,
-        passage: "  if not lock_deleted then redis.call('DEL', lock) end -- a server that rejects writes stops here, before anything is changed\n",
-        replacement: "  redis.pcall('PUBLISH', channels .. client_of(owner),
-    owner .. ' ' .. token .. ' ' .. now_text .. ' 1000 ' .. lock)
-  redis.call('DEL', lock)
+        passage: "      begin_write(l)\n      l.kind, l.capacity = kind, capacity\n",
+        replacement: "      redis.pcall('PUBLISH', call.channels .. client_id,
+        table.concat({ kind, owner, next_token(l), call.now_text, 1000, l.lock }, ' '))
+      begin_write(l)
+      l.kind, l.capacity = kind, capacity
 ",
     },
     Edit {
@@ -240,14 +244,14 @@ end
     Edit {
         saboteur: "silent-not-skipped",
         scripts: NEXT,
-        passage: "not (granted_until and granted_until < now_text) and ",
+        passage: "not (granted_until and granted_until < call.now_text) and ",
         replacement: "",
     },
     Edit {
         saboteur: "silent-not-skipped",
         scripts: NEXT,
-        passage: "    alive[client_id] = subscribers.err ~= nil or subscribers[2] > 0\n",
-        replacement: "    alive[client_id] = true\n",
+        passage: "    call.alive[client_id] = subscribers.err ~= nil or subscribers[2] > 0\n",
+        replacement: "    call.alive[client_id] = true\n",
     },
     Edit {
         saboteur: "newcomer-passes",
@@ -270,20 +274,20 @@ end
     Edit {
         saboteur: "number-of-the-last-call",
         scripts: &["counted/acquire"],
-        passage: "used + weight <= limit then\n",
-        replacement: "used + weight <= (capacity or limit) then\n",
+        passage: "l.used + request.weight > request.capacity then\n",
+        replacement: "l.used + request.weight > (l.capacity or request.capacity) then\n",
     },
     Edit {
         saboteur: "number-of-the-last-call",
-        scripts: HOLDERS,
-        passage: "used + weight > its_capacity then\n",
-        replacement: "used + weight > (capacity or its_capacity) then\n",
+        scripts: NEXT,
+        passage: "elseif l.used + weight > capacity then\n",
+        replacement: "elseif l.used + weight > (l.capacity or capacity) then\n",
     },
     Edit {
         saboteur: "takes-held-keys",
         scripts: &["acquire_all"],
-        passage: "  if not is_uncontended or redis.call('EXISTS', KEYS[i]) == 1 then return { 3, tonumber(now_text) } end\n",
-        replacement: "  if i == 1 and redis.call('EXISTS', KEYS[i]) == 1 then return { 3, tonumber(now_text) } end\n",
+        passage: "  if not is_uncontended or redis.call('EXISTS', KEYS[i]) == 1 then return { 'busy', tonumber(now_text) } end\n",
+        replacement: "  if i == 1 and redis.call('EXISTS', KEYS[i]) == 1 then return { 'busy', tonumber(now_text) } end\n",
     },
 ];
 

@@ -219,25 +219,6 @@ pub(crate) struct CheckQueue {
     pub(crate) owners: Vec<OwnerNumber>,
 }
 
-impl CheckQueue {
-    /// Returns the reply for a mutex. Without a holder, more dead waiters may be in the queue.
-    pub(crate) fn reply_of_mutex(
-        &self,
-        holder: Option<HolderView>,
-        missing: Vec<OwnerNumber>,
-    ) -> CheckQueueReply {
-        let local_owner = holder.as_ref().and_then(|holder| holder.local_owner);
-        let holding = local_owner.filter(|owner| self.owners.contains(owner));
-        CheckQueueReply::Checked {
-            kind: holder.as_ref().map(|_| LockKind::Mutex),
-            holding: Vec::from_iter(holding),
-            is_unfinished: holder.is_none() && missing.len() < self.owners.len(),
-            holders: Vec::from_iter(holder),
-            missing,
-        }
-    }
-}
-
 /// The reply to a queue check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CheckQueueReply {
@@ -325,6 +306,4 @@ pub(crate) enum RevokeReply {
     Revoked(FencingToken),
     /// The store no longer has the hold. Carries such a token, too.
     Deleted(FencingToken),
-    /// The hold was not deleted, because its client is connected.
-    Connected,
 }

@@ -18,7 +18,7 @@ use crate::protocol::messages::{
 use crate::protocol::once::{Once, Record};
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
-use crate::store::memory::hooks::{HoldSnapshot, ShareSnapshot, Snapshot, owner_text};
+use crate::store::memory::hooks::{Snapshot, owner_text};
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::wire::scripts::{Form, Script, ScriptId, Scripts};
 
@@ -162,15 +162,22 @@ fn once(gap: &str, ttl: &str) -> Once {
     }
 }
 
-const ALL_KEYS: &[&str] = &["lock", "queue", "entry", "fence"];
+/// The keys that scripts have. They make the others from these.
+const DECLARED: &[&str] = &["lock", "fence"];
 
-/// Returns all keys of a lock. A counted lock has its queue where a mutex has its entries (K1).
-fn all_keys(is_counted: bool) -> &'static [&'static str] {
+/// Returns how a script makes the names of the others: the length of the namespace with its colon,
+/// and the two names. A counted lock has its queue where a mutex has its entries (K1).
+fn queue_names(is_counted: bool) -> &'static str {
     if is_counted {
-        &["lock", "entry", "queue", "fence"]
+        "9 entry queue"
     } else {
-        ALL_KEYS
+        "9 queue entry"
     }
+}
+
+/// Returns what a script needs to hand off a lock.
+fn hand_off(is_counted: bool) -> String {
+    format!("{} {CHANNELS}", queue_names(is_counted))
 }
 
 /// Parses `kind capacity weight`.
@@ -266,26 +273,25 @@ fn op(
 ) -> (ClientId, Op) {
     match verb {
         ScriptId::Acquire => {
-            assert_eq!(keys, 4 + u64::from(is_once));
-            let key = words.lock(all_keys(is_counted));
+            assert_eq!(keys, 2 + u64::from(is_once));
+            let key = words.lock(DECLARED);
             words.record(&key, is_once);
             let (client, owner) = words.owner();
-            let ttl = words.millis();
-            let apply_by = words.number();
-            words.expect(FENCE_TTL);
+            let rest: Vec<_> = words.next().splitn(7, ' ').collect();
+            let [apply_by, FENCE_TTL, ttl, lease, wait, MAX_WAITERS, rest] = rest[..] else {
+                panic!("the arguments of an acquire: {rest:?}");
+            };
+            assert_eq!(rest, hand_off(is_counted));
+            let millis = |text: &str| Duration::from_millis(text.parse().unwrap());
+            let (timing, wait) = (Timing::new(millis(lease)), millis(wait));
+            assert_eq!(millis(ttl), timing.ttl());
+            let apply_by = apply_by.parse().unwrap();
             let _name = words.next();
             let kind = if is_counted {
                 kind(words.next())
             } else {
                 Kind::Mutex
             };
-            let mut rest = words.next().split(' ');
-            let mut millis = || Duration::from_millis(rest.next().unwrap().parse().unwrap());
-            let timing = Timing::new(millis());
-            assert_eq!(ttl, timing.ttl());
-            let wait = millis();
-            let rest: Vec<_> = rest.collect();
-            assert_eq!(rest, [MAX_WAITERS, client.as_str(), CHANNELS]);
             let once = is_once.then(|| {
                 let (gap, ttl) = words.next().split_once(' ').unwrap();
                 once(gap, ttl)
@@ -323,19 +329,12 @@ fn op(
             (sender.unwrap(), op)
         }
         ScriptId::Confirm => {
-            let names: &[&str] = if is_counted {
-                &["lock", "queue"]
-            } else {
-                &["lock", "queue", "entry"]
-            };
-            assert_eq!(keys, names.len() as u64 + u64::from(is_once));
-            let key = words.lock(names);
+            let entries = if is_counted { "queue" } else { "entry" };
+            assert_eq!(keys, 2 + u64::from(is_once));
+            let key = words.lock(&["lock", entries]);
             words.record(&key, is_once);
             let (client, owner) = words.owner();
             let timing = timing(words.millis());
-            if is_counted {
-                words.expect(client.as_str());
-            }
             let once = is_once.then(|| once(words.next(), "0"));
             let op = Op::Confirm {
                 is_counted,
@@ -366,12 +365,12 @@ fn op(
             (sender.unwrap(), Op::Renew(renewals))
         }
         ScriptId::Downgrade => {
-            assert_eq!(keys, 4);
-            let key = words.lock(all_keys(true));
+            assert_eq!(keys, 2);
+            let key = words.lock(DECLARED);
             let (client, owner) = words.owner();
             let token = FencingToken::new(words.number());
             let timing = timing(words.millis());
-            words.expect(&format!("{FENCE_TTL} {} {CHANNELS}", client.as_str()));
+            words.expect(&format!("{FENCE_TTL} {}", hand_off(true)));
             let op = Op::Downgrade {
                 key,
                 owner,
@@ -381,12 +380,13 @@ fn op(
             (client, op)
         }
         ScriptId::Release => {
-            assert_eq!(keys, 4 + u64::from(is_once));
-            let key = words.lock(all_keys(is_counted));
+            assert_eq!(keys, 2 + u64::from(is_once));
+            let key = words.lock(DECLARED);
             words.record(&key, is_once);
             let (client, owner) = words.owner();
-            let keep_for = words.millis();
-            words.expect(&format!("{FENCE_TTL} {} {CHANNELS}", client.as_str()));
+            let (keep_for, rest) = words.next().split_once(' ').unwrap();
+            assert_eq!(rest, format!("{FENCE_TTL} {}", hand_off(is_counted)));
+            let keep_for = Duration::from_millis(keep_for.parse().unwrap());
             let success = is_once.then(|| {
                 let [token, gap, ttl] = words.next().split(' ').collect::<Vec<_>>()[..] else {
                     panic!("a success that is not three numbers");
@@ -405,11 +405,11 @@ fn op(
             )
         }
         ScriptId::CheckQueue => {
-            let names = all_keys(is_counted);
-            let keys: Vec<_> = (0..keys / 4).map(|_| words.lock(names)).collect();
+            let keys: Vec<_> = (0..keys / 2).map(|_| words.lock(DECLARED)).collect();
             let client = ClientId::from_str(words.next());
             words.expect(CHANNELS);
             words.expect(FENCE_TTL);
+            words.expect(queue_names(is_counted));
             let check = |key| {
                 let owners = (0..words.number()).map(|_| {
                     let (owner_client, owner) = words.owner();
@@ -448,23 +448,11 @@ fn number(number: impl TryInto<i64>) -> Value {
     Value::Int(number.try_into().unwrap_or(i64::MAX))
 }
 
-/// Encodes the value of a lock.
-fn value(hold: Option<&HoldSnapshot>) -> Value {
-    text(hold.map_or(String::new(), |hold| {
-        let HoldSnapshot {
-            owner,
-            token,
-            limit,
-            since,
-            name,
-            ..
-        } = hold;
-        format!("2 {owner} {token} {} {since} {name}", limit.as_millis())
-    }))
-}
-
-/// Encodes the state of a counted lock, or nothing for a free one.
+/// Encodes the state of a lock, or nothing for a free one.
 fn state(lock: &Snapshot, wall: u64) -> Value {
+    if lock.hold.is_some() {
+        return text("2 mutex 1");
+    }
     let Some(kind) = lock.kind else {
         return text("");
     };
@@ -474,35 +462,39 @@ fn state(lock: &Snapshot, wall: u64) -> Value {
     };
     let used: u32 = lock.shares.iter().map(|share| share.weight).sum();
     let phase = lock.phase.map_or(0, FencingToken::get);
-    let next = lock.shares.iter().map(|share| expires(share, wall)).min();
+    let next = (lock.shares.iter())
+        .map(|share| expires(share.left, wall))
+        .min();
     text(format!(
         "3 {kind} {used} {phase} {} {wall}",
         next.unwrap_or(0)
     ))
 }
 
-fn expires(share: &ShareSnapshot, wall: u64) -> u64 {
-    wall + u64::try_from(share.left.as_micros()).unwrap()
+fn expires(left: Duration, wall: u64) -> u64 {
+    wall + u64::try_from(left.as_micros()).unwrap()
 }
 
-/// Encodes the fields of a counted lock.
-fn fields(lock: &Snapshot, wall: u64) -> Vec<Value> {
-    let mut fields = vec![text("state"), state(lock, wall)];
-    for share in &lock.shares {
-        let ShareSnapshot {
-            flag,
-            token,
-            weight,
-            since,
-            name,
-            left,
-            ..
-        } = share;
-        let (expires, ttl) = (expires(share, wall), left.as_millis());
-        fields.push(text(&share.owner));
-        fields.push(text(format!(
+/// Encodes the holders of a lock, each with its record.
+fn holders(lock: &Snapshot, wall: u64) -> Vec<Value> {
+    let record = |flag, left: Duration, [token, weight, since]: [u64; 3], name: &str| {
+        let (expires, ttl) = (expires(left, wall), left.as_millis());
+        text(format!(
             "{flag} {expires} {ttl} {token} {weight} {since} {name}"
-        )));
+        ))
+    };
+    let mut fields = Vec::new();
+    if let Some(hold) = &lock.hold {
+        let numbers = [hold.token.get(), 1, hold.since];
+        fields.push(text(&hold.owner));
+        fields.push(record('h', hold.left, numbers, &hold.name));
+    } else {
+        fields.extend([text("state"), state(lock, wall)]);
+    }
+    for share in &lock.shares {
+        let numbers = [share.token.get(), share.weight.into(), share.since];
+        fields.push(text(&share.owner));
+        fields.push(record(share.flag, share.left, numbers, &share.name));
     }
     fields
 }
@@ -531,15 +523,13 @@ pub(super) fn probed(wall: u64, refused: bool) -> Value {
 pub(super) fn answer(applied: &Applied<'_>, wall: u64) -> Reply {
     use crate::protocol::messages::AcquireReply;
     let first = applied.effects.first();
-    let is_counted = matches!(applied.op, Op::Acquire { kind, .. } if kind.is_counted());
-    let occupied = |verdict| {
-        if let Some((_, _, after)) = first.filter(|_| is_counted) {
-            let mut reply = vec![number(verdict), number(wall), state(after, wall)];
-            reply.extend(fields(after, wall));
-            return reply;
+    let occupied = |how: &str| {
+        let mut reply = vec![text(how), number(wall)];
+        if let Some((_, _, after)) = first {
+            reply.push(state(after, wall));
+            reply.extend(holders(after, wall));
         }
-        let hold = first.and_then(|(_, _, after)| after.hold.as_ref());
-        vec![number(verdict), number(wall), value(hold)]
+        reply
     };
     let fields = match (applied.op, applied.answer) {
         (Op::Renew(batch), Answer::Refused(_)) => refused_renewals(applied, batch),
@@ -552,34 +542,35 @@ pub(super) fn answer(applied: &Applied<'_>, wall: u64) -> Reply {
         (_, Answer::Acquired(AcquireReply::Held(proof))) => {
             return Ok(text(format!("held {} {wall}", proof.token)));
         }
-        (_, Answer::Acquired(AcquireReply::Queued(_) | AcquireReply::Unfinished)) => occupied(2),
-        (_, Answer::Acquired(AcquireReply::Busy(_))) => occupied(3),
-        (_, Answer::Acquired(AcquireReply::Late)) => vec![number(4), number(wall)],
-        (_, Answer::Acquired(AcquireReply::KeyConflict(_))) => vec![number(5), number(wall)],
-        (_, Answer::Acquired(AcquireReply::Full(_))) => occupied(6),
+        (_, Answer::Acquired(AcquireReply::Queued(_))) => occupied("queued"),
+        (_, Answer::Acquired(AcquireReply::Unfinished)) => occupied("unfinished"),
+        (_, Answer::Acquired(AcquireReply::Busy(_))) => occupied("busy"),
+        (_, Answer::Acquired(AcquireReply::Late)) => vec![text("late"), number(wall)],
+        (_, Answer::Acquired(AcquireReply::Full(_))) => occupied("full"),
         (_, Answer::AllAcquired(Some(proof))) => return Ok(text(format!("held {}", proof.token))),
         (Op::AcquireAll { apply_by, .. }, Answer::AllAcquired(None)) => {
-            vec![number(if wall > *apply_by { 4 } else { 3 }), number(wall)]
+            let how = if wall > *apply_by { "late" } else { "busy" };
+            vec![text(how), number(wall)]
         }
         (_, Answer::Confirmed(Confirmation::Held(proof))) => {
-            vec![number(1), number(wall), number(proof.token.get())]
+            vec![text("held"), number(wall), number(proof.token.get())]
         }
         (_, Answer::Confirmed(Confirmation::AlreadyRan(record))) => {
-            vec![number(2), number(wall), encode(record)]
+            vec![text("ran"), number(wall), encode(record)]
         }
         (_, Answer::Acquired(AcquireReply::AlreadyRan(record))) => {
-            vec![number(7), number(wall), encode(record)]
+            vec![text("ran"), number(wall), encode(record)]
         }
-        (_, Answer::Confirmed(Confirmation::NotHeld)) => vec![number(0), number(wall)],
+        (_, Answer::Confirmed(Confirmation::NotHeld)) => vec![text("not_held"), number(wall)],
         (_, Answer::Downgraded(Some(proof))) => {
             vec![
-                number(1),
+                text("held"),
                 number(wall),
                 number(proof.token.get()),
                 number(0),
             ]
         }
-        (_, Answer::Downgraded(None)) => vec![number(0), number(wall)],
+        (_, Answer::Downgraded(None)) => vec![text("not_held"), number(wall)],
         (_, Answer::Renewed(renewed)) => (renewed.failures.iter())
             .map(|(index, _)| failure(*index, ""))
             .collect(),
@@ -591,7 +582,8 @@ pub(super) fn answer(applied: &Applied<'_>, wall: u64) -> Reply {
             },
         ) => {
             let recorded = if *is_recorded { " recorded" } else { "" };
-            return Ok(text(format!("{}{recorded}", u8::from(*was_held))));
+            let how = if *was_held { "released" } else { "not_held" };
+            return Ok(text(format!("{how}{recorded}")));
         }
         (Op::CheckQueue(checks), Answer::Checked(replies)) => {
             let mut fields = vec![number(wall)];
@@ -609,19 +601,9 @@ pub(super) fn answer(applied: &Applied<'_>, wall: u64) -> Reply {
                     Value::Array(found.map(|(index, _)| number(index as u64)).collect())
                 };
                 let missing = indices(missing);
-                if check.is_counted {
-                    let mut reply = vec![state(after, wall), number(0), indices(holding), missing];
-                    reply.extend(self::fields(after, wall));
-                    fields.push(Value::Array(reply));
-                    continue;
-                }
-                let hold = after.hold.as_ref();
-                let left = hold.map_or(0, |hold| hold.left.as_millis());
-                fields.push(Value::Array(vec![
-                    value(hold),
-                    number(u64::try_from(left).unwrap()),
-                    missing,
-                ]));
+                let mut reply = vec![state(after, wall), number(0), indices(holding), missing];
+                reply.extend(holders(after, wall));
+                fields.push(Value::Array(reply));
             }
             fields
         }
@@ -661,11 +643,11 @@ pub(super) fn message(client: &ClientId, grant: &Grant, wall: u64) -> Vec<Value>
     } = grant;
     let owner = owner_text(client, *owner);
     let lease = lease.as_millis();
-    let counted = if *is_counted { "counted " } else { "" };
+    let kind = if *is_counted { "rw" } else { "mutex" };
     vec![
         text(format!("{CHANNELS}{}", client.as_str())),
         text(format!(
-            "{counted}{owner} {token} {wall} {lease} {NAMESPACE}:lock:{}",
+            "{kind} {owner} {token} {wall} {lease} {NAMESPACE}:lock:{}",
             key.tagged()
         )),
     ]

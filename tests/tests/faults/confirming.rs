@@ -28,7 +28,9 @@ async fn a_message_makes_the_hand_off_immediate() {
 /// Returns text that only a confirmation of `k` contains: a script with three keys, the lock first.
 fn confirmation() -> String {
     let lock = lock_key("k");
-    format!("$1\r\n3\r\n${}\r\n{lock}\r\n", lock.len())
+    let entries = lock.replace(":lock:", ":entry:");
+    let [lock, entries] = [lock, entries].map(|key| format!("${}\r\n{key}\r\n", key.len()));
+    format!("{lock}{entries}")
 }
 
 /// A confirmation is repeated if its reply is lost, and counts if its reply is slow.

@@ -244,7 +244,7 @@ fn without(command: &str) -> RedisServerBuilder {
 /// `rename-command` takes a command away from every user.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_that_locks_need_is_unknown() {
-    let needed = "SUBSCRIBE EVAL EVALSHA TIME DEL GET MGET EXISTS PTTL PEXPIRE ZRANGE ZSCORE ZCARD ZREM HGET HDEL SET \
+    let needed = "SUBSCRIBE EVAL EVALSHA TIME DEL GET MGET EXISTS PTTL PEXPIRE ZRANGE ZSCORE ZCARD ZREM HGET HMGET HDEL SET \
                   ZADD";
     for command in needed.split(' ') {
         let server = without(command).start();

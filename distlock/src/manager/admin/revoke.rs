@@ -310,35 +310,32 @@ async fn revoke(core: &Arc<Core>, key: &LockKey, options: &Revoke) -> Result<Rev
             fencing_token: None,
         });
     }
-    let revoke = async |delete| {
-        let revoke = command::Revoke {
-            key,
-            is_counted: kind != LockKind::Mutex,
-            tokens: &tokens,
-            delete,
-        };
-        let revoking = core.store.revoke(&revoke, INSPECT_TIMEOUT);
-        let revoked = core.run_command(Operation::Revoke, revoking).await;
-        let waited = core.clock.now().since(started);
-        revoked.map_err(|error| error.into_error(Some(key.to_string()), waited))
+    let revoke = command::Revoke {
+        key,
+        is_counted: kind != LockKind::Mutex,
+        tokens: &tokens,
+        delete: options.assume_holder_dead,
     };
-    let mut revoked = revoke(options.assume_holder_dead).await?;
-    if revoked == RevokeReply::Connected {
-        // The holder may be dead: after a power cut the server still sees its connection.
-        revoked = revoke(false).await?;
-    }
+    // A hold whose client is connected is not deleted, but revoked: after a power cut the server
+    // still sees its connection.
+    let revoking = core.store.revoke(&revoke, INSPECT_TIMEOUT);
+    let revoked = core.run_command(Operation::Revoke, revoking).await;
+    let revoked = revoked.map_err(|error| {
+        let waited = core.clock.now().since(started);
+        error.into_error(Some(key.to_string()), waited)
+    })?;
     let outcome = match revoked {
         RevokeReply::Deleted(_) if options.assume_holder_dead => RevokeOutcome::Deleted,
         // Only `min_hold` kept the key; its holder had already released the lock.
         RevokeReply::Deleted(_) => RevokeOutcome::Released,
         // Unless it is revoked, the hold has just ended, or only `min_hold` keeps the key.
-        RevokeReply::Revoked(_) | RevokeReply::NotHeld | RevokeReply::Connected => {
+        RevokeReply::Revoked(_) | RevokeReply::NotHeld => {
             wait_until_free(core, key, &holders, options, started).await?
         }
     };
     let fencing_token = match revoked {
         RevokeReply::Deleted(token) | RevokeReply::Revoked(token) => Some(token),
-        RevokeReply::NotHeld | RevokeReply::Connected => None,
+        RevokeReply::NotHeld => None,
     };
     Ok(Revocation {
         outcome,

@@ -118,6 +118,7 @@ impl MemoryLock {
         if let Some((HoldState::Held, token)) = own {
             return AcquireReply::Held(context.proof(token));
         }
+        self.clamp_ttl(context.now);
         let holders = self.holds.views(context);
         let is_other = |existing: &LockKind| !existing.is_same(kind.lock_kind());
         if let Some(existing) = self.holds.kind().filter(is_other) {
@@ -144,8 +145,6 @@ impl MemoryLock {
     ) -> AcquireReply {
         let holders = self.holds.views(context);
         if wait.is_zero() {
-            // A client that queues checks every half second, and cuts the TTL down then.
-            self.clamp_ttl(context.now);
             return AcquireReply::Busy(holders);
         }
         match (self.join(context, entry), outcome) {
@@ -229,7 +228,6 @@ impl MemoryLock {
         context: &mut CommandContext<'_>,
         revoke: &Revoke<'_>,
     ) -> RevokeReply {
-        let is_counted = self.is_counted();
         let (mut notified, mut gone, mut revoked) = (Vec::new(), Vec::new(), 0);
         let (mut newest, mut is_new) = (None, false);
         for hold in &mut self.holds.all {
@@ -238,9 +236,6 @@ impl MemoryLock {
             }
             let (client, is_kept) = (&hold.owner_id.client, hold.state == HoldState::Kept);
             let is_deleted = is_kept || revoke.delete && !context.is_alive(client);
-            if revoke.delete && !is_deleted && !is_counted {
-                return RevokeReply::Connected;
-            }
             newest = newest.max(Some(hold.token));
             is_new |= hold.state != HoldState::Revoked;
             if is_deleted {
@@ -248,15 +243,13 @@ impl MemoryLock {
                 continue;
             }
             revoked += 1;
-            if hold.state == HoldState::Held || !is_counted {
+            if hold.state == HoldState::Held {
                 hold.state = HoldState::Revoked;
                 notified.push((client.clone(), hold.token));
             }
         }
         let Some(newest) = newest else {
-            if is_counted {
-                self.grant_next(context, None);
-            }
+            self.grant_next(context, None);
             return RevokeReply::NotHeld;
         };
         let new_token = if is_new {
@@ -427,6 +420,10 @@ impl MemoryLock {
                 let client = head.owner_id.client.clone();
                 self.holds.unconfirmed.insert(client, short_end);
                 self.grant(context, head);
+            }
+            if self.queue.is_empty() {
+                self.holds.unconfirmed.clear();
+                return NextGrant::NoWaiter;
             }
         }
         NextGrant::WorkLimit

@@ -40,8 +40,8 @@ const FILL: &str = "
     local time = redis.call('TIME')
     local now = time[1] * 1000000 + time[2]
     local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2] or 0
-    local order = math.max(now, math.abs(last) + 1)
-    local entry = string.format('%.0f 1000 1250 bench', now + 600000000)
+    local order = math.max(now, last + 1)
+    local entry = string.format('%.0f 1000 1250 mutex 1 1 bench', now + 600000000)
     for i = 1, ARGV[2] do
         local owner = ARGV[1] .. ':' .. string.format('%.0f', order + i)
         redis.call('ZADD', KEYS[1], string.format('%.0f', order + i), owner)
@@ -128,16 +128,9 @@ impl Scripts {
         Ok(())
     }
 
-    /// Acquires behind the expired grant of a dead client. The rest of the queue is entries of that
-    /// client and of another dead client.
+    /// Acquires behind entries of two dead clients.
     async fn acquire_behind_dead_waiters(&mut self) -> anyhow::Result<()> {
         let key = self.new_key();
-        self.fill(&key, DEAD[0], 1)?;
-        let queue = format!("distlock:queue:{{{key}}}");
-        let head = self.raw.cmd(&["ZRANGE", &queue, "0", "0", "WITHSCORES"]);
-        let [owner, order] = [0, 1].map(|i| head.array()[i].text().unwrap_or_default());
-        let granted = format!("-{order}");
-        self.raw.cmd(&["ZADD", &queue, &granted, owner]);
         self.fill(&key, DEAD[1], self.entries / 2)?;
         self.fill(&key, DEAD[0], self.entries / 2)?;
         self.start_recording();

@@ -16,7 +16,7 @@ impl Bench {
 
     /// Returns the verdict of an acquire with a limit of three waiters.
     #[track_caller]
-    fn acquire_limited_to_three(&mut self, owner: &str) -> i64 {
+    fn acquire_limited_to_three(&mut self, owner: &str) -> String {
         verdict(&self.acquire_limited(owner, "3"))
     }
 }
@@ -51,7 +51,7 @@ fn a_full_queue_is_searched_in_parts() {
     let mut monitor = bench.server.monitor();
     let queued = (1..=1_000).find(|number| {
         let verdict = verdict(&bench.acquire_limited(&format!("b:{number}"), &LIMIT.to_string()));
-        assert!([QUEUED, FULL].contains(&verdict), "{verdict}");
+        assert!([QUEUED, FULL].contains(&&*verdict), "{verdict}");
         verdict == QUEUED
     });
     let scripts = touched(&monitor.lines(), LIMIT);

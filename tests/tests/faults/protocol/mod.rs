@@ -12,9 +12,16 @@ mod full;
 mod rules;
 
 /// The lines that include a fragment, and the fragments. A fragment may include later ones.
-const FRAGMENTS: [(&str, &str); 4] = [
+const FRAGMENTS: [(&str, &str); 6] = [
+    (
+        "--@include enter",
+        include_str!("../../../../lua/enter.lua"),
+    ),
+    (
+        "--@include leave",
+        include_str!("../../../../lua/leave.lua"),
+    ),
     ("--@include next", include_str!("../../../../lua/next.lua")),
-    ("--@include join", include_str!("../../../../lua/join.lua")),
     (
         "--@include queue",
         include_str!("../../../../lua/queue.lua"),
@@ -22,6 +29,10 @@ const FRAGMENTS: [(&str, &str); 4] = [
     (
         "--@include fence",
         include_str!("../../../../lua/fence.lua"),
+    ),
+    (
+        "--@include holders",
+        include_str!("../../../../lua/mutex/holders.lua"),
     ),
 ];
 const ACQUIRE: &str = include_str!("../../../../lua/acquire.lua");
@@ -33,7 +44,9 @@ const LOCK: &str = "t:lock:{k}";
 const QUEUE: &str = "t:queue:{k}";
 const ENTRY: &str = "t:entry:{k}";
 const FENCE: &str = "t:fence:{k}";
-const ALL: [&str; 4] = [LOCK, QUEUE, ENTRY, FENCE];
+const DECLARED: [&str; 2] = [LOCK, FENCE];
+/// The length of the namespace with its colon, and the names of the other keys.
+const NAMES: &str = "2 queue entry";
 const CHANNELS: &str = "t:client:";
 
 /// A lease of one second; the TTL includes the grace period.
@@ -47,10 +60,11 @@ const WHENEVER: &str = "9000000000000000";
 /// The number of every request, which only the fast paths of the scripts repeat themselves.
 const NUMBER: &str = "7";
 
-const HELD: i64 = 1;
-const QUEUED: i64 = 2;
-const BUSY: i64 = 3;
-const FULL: i64 = 6;
+const HELD: &str = "held";
+const QUEUED: &str = "queued";
+const UNFINISHED: &str = "unfinished";
+const BUSY: &str = "busy";
+const FULL: &str = "full";
 
 /// A server, and a connection that runs scripts on it for any client.
 struct Bench {
@@ -115,16 +129,14 @@ impl Bench {
         apply_by: &str,
         max_waiters: &str,
     ) -> Reply {
-        let client = client_of(owner);
-        let apply_by = format!("{apply_by:0>16}");
-        let rest = format!("{lease} {wait} {max_waiters} {client} {CHANNELS}");
-        let args = [owner, ttl, &apply_by, FENCE_TTL, "name", &rest, NUMBER];
-        self.run(ACQUIRE, &ALL, &args)
+        let rest = format!("{lease} {wait} {max_waiters} {NAMES} {CHANNELS}");
+        let rest = format!("{apply_by:0>16} {FENCE_TTL} {ttl} {rest}");
+        self.run(ACQUIRE, &DECLARED, &[owner, &rest, "name", NUMBER])
     }
 
     /// Returns the verdict of an acquire that waits for a minute.
     #[track_caller]
-    fn acquire(&mut self, owner: &str) -> i64 {
+    fn acquire(&mut self, owner: &str) -> String {
         verdict(&self.acquire_with(owner, LEASE, "60000", WHENEVER))
     }
 
@@ -140,32 +152,30 @@ impl Bench {
     }
 
     #[track_caller]
-    fn try_acquire(&mut self, owner: &str) -> i64 {
+    fn try_acquire(&mut self, owner: &str) -> String {
         verdict(&self.acquire_with(owner, LEASE, "0", WHENEVER))
     }
 
     fn try_release(&mut self, owner: &str) -> Reply {
-        let rest = format!("{FENCE_TTL} {} {CHANNELS}", client_of(owner));
-        match self.run(RELEASE, &ALL, &[owner, "0", &rest, NUMBER]) {
-            Reply::Bulk(numbered) => Reply::Int(numbered[..1].parse().unwrap()),
-            reply => reply,
-        }
+        let rest = format!("0 {FENCE_TTL} {NAMES} {CHANNELS}");
+        self.run(RELEASE, &DECLARED, &[owner, &rest, NUMBER])
     }
 
     /// Returns true if `owner` was the holder.
     #[track_caller]
     fn release(&mut self, owner: &str) -> bool {
-        self.try_release(owner).int() & 1 == 1
+        let reply = self.try_release(owner);
+        reply.text().unwrap().starts_with("released")
     }
 
-    fn confirm(&mut self, owner: &str, ttl: &str) -> i64 {
+    fn confirm(&mut self, owner: &str, ttl: &str) -> String {
         verdict(&self.run(CONFIRM, &[LOCK, ENTRY], &[owner, ttl]))
     }
 
     /// Runs the queue check of a client that waits with one owner.
     fn check_queue(&mut self, owner: &str) -> Reply {
-        let args = [client_of(owner), CHANNELS, FENCE_TTL, "1", owner];
-        self.run(CHECK_QUEUE, &ALL, &args)
+        let args = [client_of(owner), CHANNELS, FENCE_TTL, NAMES, "1", owner];
+        self.run(CHECK_QUEUE, &DECLARED, &args)
     }
 
     /// Returns the owner in the lock's value.
@@ -206,13 +216,11 @@ fn client_of(owner: &str) -> &str {
 }
 
 #[track_caller]
-fn verdict(reply: &Reply) -> i64 {
+fn verdict(reply: &Reply) -> String {
     assert!(!reply.is_error(), "{reply:?}");
-    match reply {
-        Reply::Bulk(held) => {
-            assert!(held.starts_with("held "), "{held}");
-            HELD
-        }
-        reply => reply.array()[0].int(),
-    }
+    let word = match reply {
+        Reply::Bulk(held) => held.split(' ').next(),
+        reply => reply.array()[0].text(),
+    };
+    word.unwrap().to_owned()
 }

@@ -45,20 +45,20 @@ async fn nonsense_in_a_message_grants_nothing() {
         String::new(),
         " ".repeat(10),
         owner.clone(),
-        format!("{owner} "),
-        format!("{owner} -1 1 1000 {LOCK}"),
-        format!("{owner} x 1 1000 {LOCK}"),
-        format!("{owner} 99999999999999999999999 1 1000 {LOCK}"),
-        format!("{owner} 7 -1 1000 {LOCK}"),
-        format!("{owner} 7 1 -1000 {LOCK}"),
-        format!("{owner} 7 1 1000"),
-        format!("{owner} 7 1 1000 another:key"),
-        format!("{owner}0 7 1 1000 {LOCK}"),
-        format!("0{owner} 7 1 1000 {LOCK}"),
-        format!("x:1 7 1 1000 {LOCK}"),
+        format!("mutex {owner} "),
+        format!("mutex {owner} -1 1 1000 {LOCK}"),
+        format!("mutex {owner} x 1 1000 {LOCK}"),
+        format!("mutex {owner} 99999999999999999999999 1 1000 {LOCK}"),
+        format!("mutex {owner} 7 -1 1000 {LOCK}"),
+        format!("mutex {owner} 7 1 -1000 {LOCK}"),
+        format!("mutex {owner} 7 1 1000"),
+        format!("mutex {owner} 7 1 1000 another:key"),
+        format!("mutex {owner}0 7 1 1000 {LOCK}"),
+        format!("mutex 0{owner} 7 1 1000 {LOCK}"),
+        format!("mutex x:1 7 1 1000 {LOCK}"),
         // Well formed, but granted in 1970, or by a clock far ahead.
-        format!("{owner} 7 1 1000 {LOCK}"),
-        format!("{owner} 7 99999999999999999 1000 {LOCK}"),
+        format!("mutex {owner} 7 1 1000 {LOCK}"),
+        format!("mutex {owner} 7 99999999999999999 1000 {LOCK}"),
         "\u{fffd}\0\r\n".to_owned(),
         "x".repeat(1 << 20),
     ] {
@@ -104,8 +104,8 @@ async fn a_client_that_can_only_publish_starts_no_body() {
     .await;
     let line = published.unwrap();
     let message = line.rsplit('"').nth(1).expect("a message");
-    let fields: Vec<_> = message.splitn(5, ' ').collect();
-    let [owner, token, _, lease, lock] = fields[..] else {
+    let fields: Vec<_> = message.splitn(6, ' ').collect();
+    let ["mutex", owner, token, _, lease, lock] = fields[..] else {
         panic!("{message:?}");
     };
     let (of, known) = owner.split_once(':').unwrap();
@@ -119,7 +119,7 @@ async fn a_client_that_can_only_publish_starts_no_body() {
         let time = forger.cmd(&["TIME"]);
         let part = |i: usize| time.array()[i].text().unwrap().to_owned();
         let now = format!("{}{:0>6}", part(0), part(1));
-        let message = format!("{client}:{guess} {} {now} {lease} {lock}", token + 1);
+        let message = format!("mutex {client}:{guess} {} {now} {lease} {lock}", token + 1);
         publish(&mut forger, &channel, &message, &waiting);
     }
     tokio::time::sleep(ms(300)).await;

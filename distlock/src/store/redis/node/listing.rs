@@ -10,7 +10,7 @@ use crate::protocol::messages::Inspection;
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Inspect, List};
 use crate::store::redis::node::Node;
-use crate::store::redis::wire::counted::InspectCounted;
+use crate::store::redis::wire::commands::InspectCounted;
 use crate::store::redis::wire::encode;
 
 impl Node {

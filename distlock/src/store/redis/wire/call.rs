@@ -10,7 +10,7 @@ use crate::protocol::holder_name;
 use crate::protocol::messages::{Acquire, OwnerNumber, Proof};
 use crate::protocol::store_error::StoreError;
 use crate::store::client_id::ClientId;
-use crate::store::redis::wire::encode::{ArgText, millis};
+use crate::store::redis::wire::encode::ArgText;
 use crate::store::redis::wire::names::Names;
 use crate::store::redis::wire::scripts::{Form, ScriptId, ScriptRef, Scripts};
 use crate::store::{EventSink, Settings};
@@ -91,15 +91,10 @@ impl<'a> ScriptContext<'a> {
         holder_name::join(&self.settings.display_name, metadata)
     }
 
-    /// Appends what a script needs about the calling client to hand off the lock.
-    pub(crate) fn append_client(&self, cmd: &mut Cmd, key: &LockKey) {
-        let client = ArgText::new()
-            .number(millis(self.settings.fence_ttl))
-            .text(" ")
-            .text(self.client.as_str())
-            .text(" ")
-            .text(&self.names.channel_prefix(key));
-        cmd.arg(client);
+    /// Appends to an argument what a script needs besides the client to hand off the lock.
+    pub(crate) fn hand_off(&self, argument: ArgText, key: &LockKey, is_counted: bool) -> ArgText {
+        (argument.text(self.names.queue_names(is_counted)).text(" "))
+            .text(&self.names.channel_prefix(key))
     }
 
     /// Returns the hold that a reply proves.

@@ -1,31 +1,28 @@
 //! Each command as a script: its keys and arguments (see `lua/README.md`), and how its reply is
 //! read. `counted` has what differs for counted locks.
 
-use std::time::Duration;
-
 use redis::{Cmd, Value};
 
 use crate::config::options::Durability;
-use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, HolderView, Inspection,
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, Inspection, OwnerNumber,
     Proof, ReleaseReply, RenewReply, Renewal, RenewalFailure, RevokeReply,
 };
 use crate::protocol::once::Once;
 use crate::protocol::store_error::{Code, StoreError};
+use crate::store::StoreEvent;
 use crate::store::client_id::parse_number;
 use crate::store::command::{Confirm, DeleteRecord, Inspect, Release, Revoke};
 use crate::store::redis::wire::call::{Decoded, ScriptCall, ScriptContext};
 use crate::store::redis::wire::counted;
-use crate::store::redis::wire::decode::{
-    decode_fence, decode_record, decode_waiters, ends_at, kept_until,
-};
+use crate::store::redis::wire::decode::{decode_fence, decode_record, decode_waiters, parse_kind};
 use crate::store::redis::wire::encode::{ArgText, millis};
 use crate::store::redis::wire::errors::{self, CONFLICT};
 use crate::store::redis::wire::names::KeyKind;
 use crate::store::redis::wire::reply::{self, ReplyReader};
 use crate::store::redis::wire::scripts::{Form, ScriptId, ScriptRef};
+use crate::store::redis::wire::status::Status;
 
 impl ScriptCall for Acquire<'_> {
     type Reply = AcquireReply;
@@ -36,27 +33,25 @@ impl ScriptCall for Acquire<'_> {
         let form = Form::of(is_counted, once.is_some());
         let mut cmd = context.script_in(form, ScriptId::Acquire, script_ref);
         let record = once.map(|once| &*once.selector);
-        (context.names).append_all(&mut cmd, self.key, &KeyKind::of(is_counted), record);
+        (context.names).append_all(&mut cmd, self.key, &KeyKind::DECLARED, record);
         let settings = context.settings;
+        let numbers = [
+            millis(settings.fence_ttl),
+            millis(self.timing.ttl()),
+            millis(self.timing.lease),
+            millis(self.wait),
+            settings.max_waiters.into(),
+        ];
+        let mut rest = ArgText::new().number(context.apply_by());
+        for number in numbers {
+            rest = rest.text(" ").number(number);
+        }
         cmd.arg(context.owner(self.owner))
-            .arg(millis(self.timing.ttl()))
-            .arg(context.apply_by())
-            .arg(millis(settings.fence_ttl))
+            .arg(context.hand_off(rest.text(" "), self.key, is_counted))
             .arg(&*context.holder_name(self.metadata));
         if is_counted {
             cmd.arg(counted::kind_argument(self.kind));
         }
-        let rest = ArgText::new()
-            .number(millis(self.timing.lease))
-            .text(" ")
-            .number(millis(self.wait))
-            .text(" ")
-            .number(settings.max_waiters.into())
-            .text(" ")
-            .text(context.client.as_str())
-            .text(" ")
-            .text(&context.names.channel_prefix(self.key));
-        cmd.arg(rest);
         if let Some(Once { gap, ttl, .. }) = once {
             let (gap, ttl) = (millis(*gap), millis(*ttl));
             cmd.arg(format!("{gap} {ttl}"));
@@ -70,36 +65,38 @@ impl ScriptCall for Acquire<'_> {
             return Ok((Some(at), AcquireReply::Held(proof)));
         }
         let mut reply = ReplyReader::from_list(reply)?;
-        let (status, at) = (reply.int()?, reply.int()?);
-        if self.kind.is_counted() {
-            return counted::decode_acquire(self, context, (status, at), reply);
-        }
-        let conflict = || AcquireReply::KeyConflict(context.describe_conflict_of(self, CONFLICT));
-        let occupied = match status {
-            2 => AcquireReply::Queued,
-            3 => AcquireReply::Busy,
-            4 => return Ok((Some(at), AcquireReply::Late)),
-            5 => return Ok((Some(at), conflict())),
-            6 => AcquireReply::Full,
-            7 => {
-                let reply = match decode_record(&reply.text()?, at) {
-                    Some(record) => AcquireReply::AlreadyRan(record),
-                    None => AcquireReply::KeyConflict(context.describe_record_conflict(
-                        self.key,
-                        self.once.map_or("", |once| &once.selector),
-                    )),
-                };
-                return Ok((Some(at), reply));
-            }
-            other => return Err(reply::unknown_status(other, "an acquire")),
+        let (status, at) = (reply.status()?, reply.int()?);
+        let text = match status {
+            Status::Late => return Ok((Some(at), AcquireReply::Late)),
+            _ => reply.text()?,
         };
-        let value = reply.text()?;
-        let holder = context.decode_holder(&value, kept_until(at, &mut reply)?);
-        let reply = match (status, holder) {
-            // The script's pattern accepts more than distlock writes.
-            (_, None) if !value.is_empty() => conflict(),
-            (2, None) => AcquireReply::Unfinished,
-            (_, holder) => occupied(Vec::from_iter(holder)),
+        if status == Status::Ran {
+            let reply = match decode_record(&text, at) {
+                Some(record) => AcquireReply::AlreadyRan(record),
+                None => AcquireReply::KeyConflict(context.describe_record_conflict(
+                    self.key,
+                    self.once.map_or("", |once| &once.selector),
+                )),
+            };
+            return Ok((Some(at), reply));
+        }
+        let kind = context.state_kind(&text);
+        if status != Status::Unfinished
+            && let Some(event) = StoreEvent::other_permits(self, kind)
+        {
+            (context.events)(event);
+        }
+        if status == Status::OtherNumber {
+            return Ok((Some(at), AcquireReply::Held(context.proof(reply.token()?))));
+        }
+        let holders = context.decode_holders(at, &mut reply)?;
+        let reply = match (status, kind) {
+            (Status::Queued, _) => AcquireReply::Queued(holders),
+            (Status::Unfinished, _) => AcquireReply::Unfinished,
+            (Status::Busy, _) => AcquireReply::Busy(holders),
+            (Status::Full, _) => AcquireReply::Full(holders),
+            (Status::OtherKind, Some(existing)) => AcquireReply::WrongKind { existing, holders },
+            _ => return Err(reply::malformed("a status that is not that of an acquire")),
         };
         Ok((Some(at), reply))
     }
@@ -145,9 +142,11 @@ impl ScriptCall for [Acquire<'_>] {
             return Ok((Some(at), Some(proof)));
         }
         let mut reply = ReplyReader::from_list(reply)?;
-        match (reply.int()?, reply.int()?) {
-            (3 | 4, at) => Ok((Some(at), None)),
-            (other, _) => Err(reply::unknown_status(other, "an acquire of several locks")),
+        match (reply.status()?, reply.int()?) {
+            (Status::Busy | Status::Late, at) => Ok((Some(at), None)),
+            _ => Err(reply::malformed(
+                "a status that is not that of an acquire of several locks",
+            )),
         }
     }
 }
@@ -163,19 +162,12 @@ impl ScriptCall for Confirm<'_> {
         let is_counted = self.kind.is_counted();
         let form = Form::of(is_counted, self.once.is_some());
         let mut cmd = context.script_in(form, ScriptId::Confirm, script_ref);
-        let kinds: &[_] = if is_counted {
-            // The holders, and the entries of the waiters.
-            &[KeyKind::Lock, KeyKind::Queue]
-        } else {
-            &[KeyKind::Lock, KeyKind::Entry]
-        };
+        // The holders, and the entries of the waiters.
+        let [lock, _, entries, _] = KeyKind::of(is_counted);
         let record = self.once.map(|once| &*once.selector);
-        context.names.append_all(&mut cmd, self.key, kinds, record);
+        (context.names).append_all(&mut cmd, self.key, &[lock, entries], record);
         cmd.arg(context.owner(self.owner))
             .arg(millis(self.timing.ttl()));
-        if is_counted {
-            cmd.arg(context.client.as_str());
-        }
         if let Some(once) = self.once {
             cmd.arg(millis(once.gap));
         }
@@ -184,10 +176,10 @@ impl ScriptCall for Confirm<'_> {
 
     fn decode(&self, context: &ScriptContext<'_>, reply: Value) -> Decoded<Confirmation> {
         let mut reply = ReplyReader::from_list(reply)?;
-        let (status, at) = (reply.int()?, reply.int()?);
+        let (status, at) = (reply.status()?, reply.int()?);
         let confirmation = match status {
-            1 => Confirmation::Held(context.proof(reply.token()?)),
-            2 => match decode_record(&reply.text()?, at) {
+            Status::Held => Confirmation::Held(context.proof(reply.token()?)),
+            Status::Ran => match decode_record(&reply.text()?, at) {
                 Some(record) => Confirmation::AlreadyRan(record),
                 None => return Err(reply::malformed("a success record")),
             },
@@ -269,10 +261,14 @@ impl ScriptCall for Release<'_> {
         let form = Form::of(is_counted, once.is_some());
         let mut cmd = context.script_in(form, ScriptId::Release, script_ref);
         let record = once.map(|once| &*once.selector);
-        (context.names).append_all(&mut cmd, self.key, &KeyKind::of(is_counted), record);
+        (context.names).append_all(&mut cmd, self.key, &KeyKind::DECLARED, record);
+        let rest = ArgText::new()
+            .number(millis(self.keep_for))
+            .text(" ")
+            .number(millis(context.settings.fence_ttl))
+            .text(" ");
         cmd.arg(context.owner(self.owner))
-            .arg(millis(self.keep_for));
-        context.append_client(&mut cmd, self.key);
+            .arg(context.hand_off(rest, self.key, is_counted));
         if let Some((Once { gap, ttl, .. }, token)) = self.success {
             let (gap, ttl) = (millis(*gap), millis(*ttl));
             cmd.arg(format!("{token} {gap} {ttl}"));
@@ -282,25 +278,31 @@ impl ScriptCall for Release<'_> {
 
     fn decode(&self, _: &ScriptContext<'_>, reply: Value) -> Decoded<Self::Reply> {
         let text = reply::text(reply)?;
-        let recorded = (self.success).and_then(|_| text.strip_suffix(" recorded"));
-        let (was_held, has_more) = match recorded.unwrap_or(&text) {
-            "0" => (false, false),
-            "1" => (true, false),
-            "2" => (false, true),
-            "3" => (true, true),
-            other => return Err(reply::unknown_status(other, "a release")),
+        let mut words = text.split(' ');
+        let was_held = match words.next().and_then(Status::parse) {
+            Some(Status::Released) => true,
+            Some(Status::NotHeld) => false,
+            _ => return Err(reply::unknown_status(text, "a release")),
         };
+        let (mut has_more, mut is_recorded) = (false, false);
+        for word in words {
+            match word {
+                "more" => has_more = true,
+                "recorded" if self.success.is_some() => is_recorded = true,
+                _ => return Err(reply::unknown_status(text, "a release")),
+            }
+        }
         let released = ReleaseReply {
             was_held,
             repeat_after: None,
-            is_recorded: recorded.is_some(),
+            is_recorded,
         };
         Ok((None, (released, has_more)))
     }
 
-    /// A counted lock is not at keys that are in use as another kind.
+    /// The lock is not at keys that are in use as another kind.
     fn conflict_reply(&self, _: &ScriptContext<'_>, error_text: &str) -> Option<Self::Reply> {
-        let is_other_kind = self.kind.is_counted() && error_text.starts_with("WRONGTYPE");
+        let is_other_kind = error_text.starts_with("WRONGTYPE");
         is_other_kind.then_some((ReleaseReply::default(), false))
     }
 }
@@ -313,9 +315,9 @@ impl ScriptCall for [CheckQueue] {
         let is_counted = self.first().is_some_and(|first| first.is_counted);
         let form = Form::of(is_counted, false);
         let mut cmd = context.script_in(form, ScriptId::CheckQueue, script_ref);
-        cmd.arg(4 * self.len());
+        cmd.arg(KeyKind::DECLARED.len() * self.len());
         for check in self {
-            (context.names).append(&mut cmd, &check.key, &KeyKind::of(is_counted));
+            (context.names).append(&mut cmd, &check.key, &KeyKind::DECLARED);
         }
         // In a cluster, all entries are for one lock.
         let channels = self
@@ -323,7 +325,8 @@ impl ScriptCall for [CheckQueue] {
             .map(|check| context.names.channel_prefix(&check.key));
         cmd.arg(context.client.as_str())
             .arg(&*channels.unwrap_or_default())
-            .arg(millis(context.settings.fence_ttl));
+            .arg(millis(context.settings.fence_ttl))
+            .arg(context.names.queue_names(is_counted));
         for check in self {
             cmd.arg(check.owners.len());
             for owner in &check.owners {
@@ -369,17 +372,31 @@ fn decode_queue_check(
             _ => CheckQueueReply::Failed(error),
         });
     }
-    let mut fields = ReplyReader::from_list(entry)?;
-    let value = fields.text()?;
-    if check.is_counted {
-        return counted::decode_queue_check(context, check, at, &value, fields);
+    let mut reply = ReplyReader::from_list(entry)?;
+    let (state, is_unfinished) = (reply.text()?, reply.int()? == 1);
+    let holding = decode_owners(check, reply.next())?;
+    let missing = decode_owners(check, reply.next())?;
+    Ok(CheckQueueReply::Checked {
+        kind: context.state_kind(&state),
+        holders: context.decode_holders(at, &mut reply)?,
+        is_unfinished: is_unfinished && missing.len() < check.owners.len(),
+        holding,
+        missing,
+    })
+}
+
+/// Reads indices of a check's owners.
+fn decode_owners(
+    check: &CheckQueue,
+    indices: Option<Value>,
+) -> Result<Vec<OwnerNumber>, StoreError> {
+    let mut indices = ReplyReader::from_list(indices.unwrap_or(Value::Nil))?;
+    let mut owners = Vec::new();
+    while let Some(index) = indices.next() {
+        let owner = check.owners.get(ReplyReader::from_value(index).index()?);
+        owners.push(*owner.ok_or_else(|| reply::malformed("an owner index that is out of range"))?);
     }
-    let holder = context.decode_holder(&value, ends_at(at, fields.signed()?));
-    if holder.is_none() && !value.is_empty() {
-        return Ok(conflict(CONFLICT));
-    }
-    let missing = counted::decode_owners(check, fields.next())?;
-    Ok(check.reply_of_mutex(holder, missing))
+    Ok(owners)
 }
 
 impl ScriptCall for Inspect<'_> {
@@ -387,48 +404,13 @@ impl ScriptCall for Inspect<'_> {
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let mut cmd = context.script(ScriptId::Inspect, script_ref);
-        (context.names).append_all(&mut cmd, self.key, &KeyKind::MUTEX, Some(""));
+        (context.names).append_all(&mut cmd, self.key, &KeyKind::of(false), Some(""));
         cmd.arg(self.max_listed);
         cmd
     }
 
     fn decode(&self, context: &ScriptContext<'_>, reply: Value) -> Decoded<Inspection> {
-        let mut reply = ReplyReader::from_list(reply)?;
-        let at = reply.int()?;
-        let value = reply.text()?;
-        let remaining = reply.signed()?;
-        let queue_length = reply.int()?;
-        let fence = decode_fence(&reply.text()?);
-        let exists = reply.int()? == 1;
-        let record_text = reply.text()?;
-        let record = decode_record(&record_text, at);
-        let is_foreign_record = record.is_none() && !record_text.is_empty();
-        let known = context.decode_holder(&value, ends_at(at, remaining));
-        // A foreign fence blocks the next acquire, and does not hide a holder.
-        if known.is_none() && (exists || fence.is_none()) {
-            let conflict = self.conflict_reply(context, CONFLICT);
-            return Ok((Some(at), conflict.unwrap_or_default()));
-        }
-        // The remaining time of a lock that exists and expires.
-        let expires_in = u64::try_from(remaining).ok().map(Duration::from_millis);
-        let holder = known.map(|holder| HolderView {
-            expires_in,
-            ..holder
-        });
-        let inspection = Inspection {
-            kind: (holder.is_some() || queue_length > 0).then_some(LockKind::Mutex),
-            holders: Vec::from_iter(holder),
-            expires_in,
-            queue_length,
-            waiters: decode_waiters(context.client, &mut reply, 3)?,
-            last_token: fence.flatten(),
-            record,
-            record_conflict: is_foreign_record
-                .then(|| context.describe_record_conflict(self.key, "")),
-            key_conflict: None,
-            servers: Vec::new(),
-        };
-        Ok((Some(at), inspection))
+        decode_inspection(self, context, reply)
     }
 
     fn conflict_reply(&self, context: &ScriptContext<'_>, error_text: &str) -> Option<Inspection> {
@@ -437,6 +419,68 @@ impl ScriptCall for Inspect<'_> {
             ..Inspection::default()
         })
     }
+}
+
+/// An inspection of a lock whose keys are not those of a mutex.
+#[derive(Debug)]
+pub(crate) struct InspectCounted<'a>(pub(crate) Inspect<'a>);
+
+impl ScriptCall for InspectCounted<'_> {
+    type Reply = Inspection;
+
+    fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
+        let mut cmd = context.script_in(Form::Counted, ScriptId::Inspect, script_ref);
+        (context.names).append_all(&mut cmd, self.0.key, &KeyKind::of(true), None);
+        cmd.arg(self.0.max_listed);
+        cmd
+    }
+
+    fn decode(&self, context: &ScriptContext<'_>, reply: Value) -> Decoded<Inspection> {
+        decode_inspection(&self.0, context, reply)
+    }
+
+    fn conflict_reply(&self, context: &ScriptContext<'_>, error_text: &str) -> Option<Inspection> {
+        self.0.conflict_reply(context, error_text)
+    }
+}
+
+fn decode_inspection(
+    inspect: &Inspect<'_>,
+    context: &ScriptContext<'_>,
+    reply: Value,
+) -> Decoded<Inspection> {
+    let mut reply = ReplyReader::from_list(reply)?;
+    let (at, state) = (reply.int()?, reply.text()?);
+    let held_kind = context.state_kind(&state);
+    let mut fields = ReplyReader::from_list(reply.next().unwrap_or(Value::Nil))?;
+    let holders = context.decode_holders(at, &mut fields)?;
+    let (queue_length, fence, head) = (reply.int()?, reply.text()?, reply.text()?);
+    let (fence, record_text) = (decode_fence(&fence), reply.text()?);
+    // A foreign fence blocks the next acquire, and does not hide a holder.
+    if held_kind.is_none() && (!state.is_empty() || fence.is_none()) {
+        let conflict = inspect.conflict_reply(context, CONFLICT);
+        return Ok((Some(at), conflict.unwrap_or_default()));
+    }
+    let record = decode_record(&record_text, at);
+    let is_foreign_record = record.is_none() && !record_text.is_empty();
+    let inspection = Inspection {
+        kind: if holders.is_empty() {
+            parse_kind(head.split(' ').skip(3))
+        } else {
+            held_kind
+        },
+        expires_in: holders.iter().filter_map(|holder| holder.expires_in).max(),
+        holders,
+        queue_length,
+        waiters: decode_waiters(context.client, &mut reply)?,
+        last_token: fence.flatten(),
+        record,
+        record_conflict: is_foreign_record
+            .then(|| context.describe_record_conflict(inspect.key, "")),
+        key_conflict: None,
+        servers: Vec::new(),
+    };
+    Ok((Some(at), inspection))
 }
 
 impl ScriptCall for DeleteRecord<'_> {
@@ -466,33 +510,32 @@ impl ScriptCall for Revoke<'_> {
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let form = Form::of(self.is_counted, false);
         let mut cmd = context.script_in(form, ScriptId::Revoke, script_ref);
-        (context.names).append_all(&mut cmd, self.key, &KeyKind::of(self.is_counted), None);
+        (context.names).append_all(&mut cmd, self.key, &KeyKind::DECLARED, None);
         let tokens: Vec<_> = self.tokens.iter().map(FencingToken::to_string).collect();
-        cmd.arg(tokens.join(" ")).arg(u8::from(self.delete));
-        context.append_client(&mut cmd, self.key);
-        cmd.arg(&context.settings.display_name);
+        let rest = ArgText::new()
+            .number(millis(context.settings.fence_ttl))
+            .text(" ")
+            .text(context.client.as_str())
+            .text(" ");
+        cmd.arg(tokens.join(" "))
+            .arg(u8::from(self.delete))
+            .arg(context.hand_off(rest, self.key, self.is_counted))
+            .arg(&context.settings.display_name);
         cmd
     }
 
     fn decode(&self, _: &ScriptContext<'_>, reply: Value) -> Decoded<RevokeReply> {
         let mut reply = ReplyReader::from_list(reply)?;
-        let (status, token_text) = if self.is_counted {
-            let token = reply.text()?;
-            (counted::revoke_status(&mut reply)?, token)
-        } else {
-            (reply.int()?, reply.text()?)
-        };
+        let (token_text, revoked, deleted) = (reply.text()?, reply.int()?, reply.int()?);
         let new_token = || {
             let token = parse_number(&token_text).filter(|token| *token > 0);
             let token = token.ok_or_else(|| reply::malformed("an invalid revocation token"))?;
             Ok(FencingToken::new(token))
         };
-        let revoked = match status {
-            0 => RevokeReply::NotHeld,
-            1 => RevokeReply::Revoked(new_token()?),
-            2 => RevokeReply::Deleted(new_token()?),
-            3 => RevokeReply::Connected,
-            other => return Err(reply::unknown_status(other, "a revocation")),
+        let revoked = match (revoked, deleted) {
+            (0, 0) => RevokeReply::NotHeld,
+            (0, _) => RevokeReply::Deleted(new_token()?),
+            _ => RevokeReply::Revoked(new_token()?),
         };
         Ok((None, revoked))
     }

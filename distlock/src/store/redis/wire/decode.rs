@@ -5,6 +5,7 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::config::options::Durability;
+use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::holder_name;
@@ -26,8 +27,8 @@ impl ScriptContext<'_> {
         text: &str,
         local: impl FnOnce(u64) -> Option<BootInstant>,
     ) -> Option<Grant> {
-        let counted = text.strip_prefix("counted ");
-        let mut fields = counted.unwrap_or(text).splitn(5, ' ');
+        let mut fields = text.splitn(6, ' ');
+        let kind = fields.next()?;
         let (_, owner) = self.client.recognize(fields.next()?);
         let mut number = || parse_number(fields.next()?);
         let (token, granted, lease) = (number()?, number()?, number()?);
@@ -37,7 +38,7 @@ impl ScriptContext<'_> {
         }
         Some(Grant {
             key: LockKey::from_tagged(key),
-            is_counted: counted.is_some(),
+            is_counted: kind != "mutex",
             owner: owner?,
             token: FencingToken::new(token),
             granted_at: local(granted),
@@ -113,6 +114,49 @@ impl ScriptContext<'_> {
         })
     }
 
+    /// Reads the kind in the state of a lock, `3 kind capacity used phase next at` or `2 mutex 1`.
+    /// `None` for an empty text, and for a state that distlock did not write.
+    pub(crate) fn state_kind(&self, state: &str) -> Option<LockKind> {
+        let kind = |layout| parse_kind(state.strip_prefix(layout)?.split(' '));
+        let mutex = kind(self.names.layout).filter(|kind| *kind == LockKind::Mutex);
+        mutex.or_else(|| kind("3 ").filter(|kind| *kind != LockKind::Mutex))
+    }
+
+    /// Reads the holders until the end of a reply of the time `at`: those that have not expired,
+    /// the longest first.
+    pub(crate) fn decode_holders(
+        &self,
+        at: u64,
+        reply: &mut ReplyReader,
+    ) -> Result<Vec<HolderView>, StoreError> {
+        let mut holders = Vec::new();
+        while let Some(owner) = reply.next() {
+            let (owner, record) = (reply::text(owner)?, reply.text()?);
+            holders.extend(self.decode_hold(at, &owner, &record));
+        }
+        holders.sort_by_key(|holder| (holder.since, holder.token));
+        Ok(holders)
+    }
+
+    /// Reads the record of a holder, `flag expires ttl token weight since name`.
+    fn decode_hold(&self, at: u64, owner: &str, record: &str) -> Option<HolderView> {
+        let mut fields = record.splitn(7, ' ');
+        let flag = fields.next()?;
+        let mut number = || parse_number(fields.next()?);
+        let (expires_at, _ttl, token) = (number()?, number()?, number()?);
+        let (weight, since) = (number()?, number()?);
+        let remaining = expires_at
+            .checked_sub(at)
+            .filter(|remaining| *remaining > 0)?;
+        let token = FencingToken::new(token);
+        Some(HolderView {
+            weight: u32::try_from(weight).ok()?,
+            expires_in: Some(Duration::from_micros(remaining)),
+            kept_until: (flag == "k").then_some(expires_at),
+            ..self.holder(owner, token, since, fields.next()?)
+        })
+    }
+
     /// Returns the view of a holder that is not kept and has no known end.
     pub(crate) fn holder(
         &self,
@@ -158,19 +202,33 @@ pub(crate) fn kept_until(at: u64, reply: &mut ReplyReader) -> Result<Option<u64>
     }
 }
 
-/// Reads the waiters at the end of an inspection, three fields each. An entry has `fields` fields
-/// before the client's name.
+/// Reads a kind and a capacity.
+pub(crate) fn parse_kind<'a>(mut fields: impl Iterator<Item = &'a str>) -> Option<LockKind> {
+    let (name, capacity) = (fields.next()?, fields.next()?);
+    match name {
+        "mutex" => Some(LockKind::Mutex),
+        "rw" => Some(LockKind::ReadWrite),
+        "permits" => Some(LockKind::Semaphore {
+            permits: capacity.parse().ok()?,
+        }),
+        _ => None,
+    }
+}
+
+/// The fields of a waiter's entry before its name: deadline, lease, TTL, kind, capacity, weight.
+const ENTRY_FIELDS: usize = 6;
+
+/// Reads the waiters at the end of an inspection, three fields each.
 pub(crate) fn decode_waiters(
     client: &ClientId,
     reply: &mut ReplyReader,
-    fields: usize,
 ) -> Result<Vec<QueuedWaiter>, StoreError> {
     let mut waiters = Vec::new();
     while let Some(owner) = reply.next() {
         let (this_process, _) = client.recognize(&reply::text(owner)?);
         let place = reply.text()?;
         let entry = reply.text()?;
-        let name = entry.splitn(fields + 1, ' ').nth(fields);
+        let name = entry.splitn(ENTRY_FIELDS + 1, ' ').nth(ENTRY_FIELDS);
         let (name, _) = holder_name::split(name.unwrap_or_default());
         waiters.push(QueuedWaiter {
             this_process,

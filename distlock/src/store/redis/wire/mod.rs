@@ -9,3 +9,4 @@ pub(crate) mod errors;
 pub(crate) mod names;
 pub(crate) mod reply;
 pub(crate) mod scripts;
+pub(crate) mod status;

@@ -17,6 +17,9 @@ pub(crate) struct Names {
     entry_prefix: String,
     fence_prefix: String,
     record_prefix: String,
+    /// How a script makes the names of the queue's two keys from that of a mutex, and of a counted
+    /// lock: the length before the word `lock`, and the words to put in its place.
+    queue_names: [String; 2],
     /// The prefix of every client's channel.
     pub(crate) channel_prefix: String,
     /// The key of the probe, which never exists.
@@ -40,13 +43,13 @@ pub(crate) enum KeyKind {
 }
 
 impl KeyKind {
-    pub(crate) const MUTEX: [KeyKind; 4] = [Self::Lock, Self::Queue, Self::Entry, Self::Fence];
+    /// The keys that scripts have. They make the others from these.
+    pub(crate) const DECLARED: [KeyKind; 2] = [Self::Lock, Self::Fence];
 
-    /// The order of a counted lock's queue is where a mutex has its entries, and the other way
-    /// round, so that each kind's scripts fail at the keys of the other (K1).
-    pub(crate) const COUNTED: [KeyKind; 4] = [Self::Lock, Self::Entry, Self::Queue, Self::Fence];
+    const MUTEX: [KeyKind; 4] = [Self::Lock, Self::Queue, Self::Entry, Self::Fence];
+    const COUNTED: [KeyKind; 4] = [Self::Lock, Self::Entry, Self::Queue, Self::Fence];
 
-    /// Returns the keys of a lock, in the order in which its scripts have them.
+    /// Returns all keys of a lock, in the order in which its scripts name them.
     pub(crate) fn of(is_counted: bool) -> [KeyKind; 4] {
         if is_counted {
             Self::COUNTED
@@ -65,12 +68,20 @@ impl Names {
             entry_prefix: kind("entry"),
             fence_prefix: kind("fence"),
             record_prefix: kind("done"),
+            // The order of a counted lock's queue is where a mutex has its entries, and the other
+            // way round, so that each kind's scripts fail at the keys of the other (K1).
+            queue_names: ["queue entry", "entry queue"]
+                .map(|names| format!("{} {names}", namespace.len() + 1)),
             channel_prefix: kind("client"),
             probe: format!("{namespace}:probe"),
             epoch: format!("{namespace}:epoch"),
             layout: "2 ",
             channels_of_key: |prefix, _| Cow::Borrowed(prefix),
         }
+    }
+
+    pub(crate) fn queue_names(&self, is_counted: bool) -> &str {
+        &self.queue_names[usize::from(is_counted)]
     }
 
     pub(crate) fn lock(&self, key: &LockKey) -> String {

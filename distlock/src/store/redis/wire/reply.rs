@@ -7,6 +7,7 @@ use redis::Value;
 use crate::error::Outage;
 use crate::fencing::FencingToken;
 use crate::protocol::store_error::StoreError;
+use crate::store::redis::wire::status::Status;
 
 /// A reply that is read from front to back.
 pub(crate) struct ReplyReader(std::vec::IntoIter<Value>);
@@ -50,6 +51,11 @@ impl ReplyReader {
             0 => Err(malformed("a fencing token of zero")),
             token => Ok(FencingToken::new(token)),
         }
+    }
+
+    pub(crate) fn status(&mut self) -> Result<Status, StoreError> {
+        let word = self.text()?;
+        Status::parse(&word).ok_or_else(|| unknown_status(word, "a command"))
     }
 
     pub(crate) fn text(&mut self) -> Result<String, StoreError> {

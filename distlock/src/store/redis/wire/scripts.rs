@@ -82,20 +82,25 @@ macro_rules! lua {
 pub(crate) use lua;
 
 /// The fragments, by the name in the lines that include them. A fragment may include later ones.
-const FRAGMENTS: [Source; 10] = [
+pub(crate) const FRAGMENTS: [Source; 8] = [
     lua!("acquire"),
     lua!("confirm"),
-    lua!("release"),
+    lua!("enter"),
+    lua!("leave"),
     lua!("next"),
-    lua!("join"),
     lua!("queue"),
     lua!("fence"),
-    lua!("counted/holders"),
-    lua!("counted/extend"),
     lua!("once/record"),
 ];
 
-const SOURCES: [(Form, ScriptId, Source); 21] = [
+/// The fragments that store the holders of a kind, included as `holders`.
+const HOLDERS: [(Form, &str); 3] = [
+    (Mutex, lua!("mutex/holders").1),
+    (Once, lua!("mutex/holders").1),
+    (Counted, lua!("counted/holders").1),
+];
+
+pub(crate) const SOURCES: [(Form, ScriptId, Source); 21] = [
     (Mutex, Acquire, lua!("acquire")),
     (Mutex, Confirm, lua!("confirm")),
     (Mutex, Renew, lua!("renew")),
@@ -110,9 +115,9 @@ const SOURCES: [(Form, ScriptId, Source); 21] = [
     (Counted, Renew, lua!("counted/renew")),
     (Counted, Downgrade, lua!("counted/downgrade")),
     (Counted, Release, lua!("counted/release")),
-    (Counted, CheckQueue, lua!("counted/check_queue")),
-    (Counted, Inspect, lua!("counted/inspect")),
-    (Counted, Revoke, lua!("counted/revoke")),
+    (Counted, CheckQueue, lua!("check_queue")),
+    (Counted, Inspect, lua!("inspect")),
+    (Counted, Revoke, lua!("revoke")),
     (Once, Acquire, lua!("once/acquire")),
     (Once, Confirm, lua!("once/confirm")),
     (Once, Release, lua!("once/release")),
@@ -156,6 +161,10 @@ impl Scripts {
         let mut scripts = self.scripts.clone();
         scripts.extend(sources.into_iter().map(|(form, id, (name, source))| {
             let source = fragments.iter().fold(source.to_owned(), include);
+            let holders = HOLDERS.iter().find(|(of, _)| *of == form);
+            let holders = holders.map(|(_, holders)| ("holders", *holders));
+            let source = holders.iter().fold(source, include);
+            let source = include(source, &lua!("counted/extend"));
             (
                 (form, id),
                 Arc::new(Script::new(&(self.edit)(name, source))),

@@ -1,0 +1,89 @@
+-- Fragment: `enter` takes a lock for an owner, or queues it. A request has the owner, ttl (ms), kind, capacity, weight, lease, wait (ms, 0:
+-- never queue), max_waiters and name.
+--@include next
+
+-- Removes dead and overdue waiters from one part of the queue, and returns how many remain. The part depends on the
+-- owner: multiples of the golden ratio spread evenly, whichever of a client's owners acquire here.
+local function make_room(l, owner, count)
+  local first = 0
+  if count > SLICE then
+    local number = tonumber(string.sub(string.match(owner, '%d+$'), -9)) -- with more digits, no fraction would remain
+    first = math.floor(number * 0.6180339887498949 % 1 * (count + SLICE)) - SLICE + 1
+    first = math.max(0, math.min(first, count - SLICE)) -- a whole slice, also at the ends
+  end
+  for _, waiter in ipairs(redis.call('ZRANGE', l.queue, first, first + SLICE - 1)) do
+    local deadline = string.match(redis.call('HGET', l.entries, waiter) or '', '^%d+')
+    if not deadline or tonumber(deadline) < l.call.now or not is_alive(l.call, client_of(waiter)) then
+      remove(l, waiter)
+      count = count - 1
+    end
+  end
+  return count
+end
+
+-- Queues an owner. Returns false if the queue is full.
+local function join(l, request)
+  local call, owner = l.call, request.owner
+  local deadline = is_polling(call.client) and polling_deadline(call) or after(call, request.wait + 1000)
+  if not redis.call('ZSCORE', l.queue, owner) then
+    local tail, max_waiters = redis.call('ZRANGE', l.queue, -1, -1, 'WITHSCORES'), tonumber(request.max_waiters)
+    local score, count = call.now_text, tail[1] and redis.call('ZCARD', l.queue) or 0
+    if count >= max_waiters and (count == 0 or make_room(l, owner, count) >= max_waiters) then return false end
+    if tail[1] and tonumber(tail[2]) >= call.now then score = string.format('%.0f', tail[2] + 1) end
+    set_queue_flag(l) -- first, because a queue without a flag would be ignored
+    redis.call('ZADD', l.queue, score, owner)
+  end
+  redis.call('HSET', l.entries, owner, table.concat({ deadline, request.lease, request.ttl, request.kind, request.capacity,
+    request.weight, request.name }, ' '))
+  -- The TTL of the queue exceeds its latest deadline, and a grant made just before it.
+  local queue_ttl = request.wait + 12000
+  if redis.call('PTTL', l.queue) < queue_ttl or redis.call('PTTL', l.entries) < queue_ttl then
+    redis.call('PEXPIRE', l.queue, queue_ttl)
+    redis.call('PEXPIRE', l.entries, queue_ttl)
+  end
+  return true
+end
+
+local function enter(l, request, value)
+  local call, owner, outcome = l.call, request.owner, 'free'
+  local mine = read_state(l, owner, value)
+  local before = l.kind == request.kind and l.capacity ~= request.capacity and state(l)
+  if mine and (mine.flag == 'h' or mine.flag == 'g') then -- repeated: the full lease, and the place in the queue is removed
+    remove(l, owner)
+    extend_own(l, owner, request.ttl, mine)
+    l.my_token = mine.token
+  end
+  if has_queue(l) then
+    note_caller(l)
+    outcome = grant_next(l, owner)
+  end
+  if not l.my_token then
+    local function refused(how) return with_holders(l, { how, call.now, state(l) }) end
+    if l.kind and l.kind ~= request.kind then return refused('other_kind') end
+    if mine then return refused('busy') end -- revoked before its owner learned of the hold, or kept
+    if outcome ~= 'free' or l.used + request.weight > request.capacity then
+      if request.wait == 0 then return refused('busy') end
+      if not join(l, request) then return refused('full') end
+      return refused(outcome == 'more' and 'unfinished' or 'queued')
+    end
+    l.kind, l.capacity = request.kind, request.capacity
+    l.my_token = token_for(l, request.weight, false)
+    l.used = l.used + request.weight
+    put(l, owner, 'h', request.ttl, { token = l.my_token, weight = request.weight, ttl = request.ttl, since = call.now_text,
+      name = request.name })
+  end
+  if before then return { 'other_number', call.now, before, tonumber(l.my_token) } end
+  return 'held ' .. l.my_token .. ' ' .. call.now_text
+end
+
+-- Reads the arguments of an acquire. `kind` has the kind, the capacity and the weight. Returns the request, and the lock.
+local function open_request(kind, now_text, fence_value)
+  local fence_ttl, ttl, lease, wait, max_waiters, names, channels =
+    string.match(ARGV[2], '^%d+ (%d+) (%d+) (%d+) (%d+) (%d+) (%d+ %l+ %l+) (.*)$')
+  local name, capacity, weight = string.match(kind, '^(%l+) (%d+) (%d+)$')
+  local owner = ARGV[1]
+  local call = begin_call(client_of(owner), channels, fence_ttl, now_text)
+  return { owner = owner, ttl = tonumber(ttl), kind = name, capacity = tonumber(capacity), weight = tonumber(weight),
+    lease = lease, wait = tonumber(wait), max_waiters = max_waiters, name = ARGV[3] },
+    open_lock(call, KEYS[1], KEYS[2], names, fence_value)
+end

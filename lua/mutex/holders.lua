@@ -1,0 +1,112 @@
+-- Fragment: the holder of a mutex, which is a lock of capacity 1. The lock's value is '2 owner token ttl since name': the longest
+-- TTL (ms) that the holder may set, and the start of the hold. A zero before the token means kept by min_hold, two mean revoked.
+local FLAGS, ZEROS = { [''] = 'h', ['0'] = 'k', ['00'] = 'r' }, { g = '', h = '', k = '0', r = '00' }
+
+local function parse(value, layout)
+  local owner, zeros, token, ttl, since, name = string.match(value, '^' .. (layout or 2) .. ' (%x+:%d+) (0*)([1-9]%d*) (%d+) (%d+) (.*)$')
+  if FLAGS[zeros] then
+    return owner, { flag = FLAGS[zeros], token = token, weight = 1, ttl = ttl, since = since, name = name }
+  end
+end
+
+-- Reads the lock, unless its `value` was read, and returns the hold of `owner`.
+local function read_state(l, owner, value)
+  value = value or redis.call('GET', l.lock)
+  if not value then return end
+  l.holder, l.hold = parse(value)
+  if not l.hold then error('FOREIGN the lock key holds a value that distlock did not write') end
+  l.kind, l.capacity, l.used = 'mutex', 1, 1
+  return l.holder == owner and l.hold or nil
+end
+
+local function state(l)
+  return l.kind and '2 mutex 1' or ''
+end
+
+-- Next to a holder no waiter fits.
+local function is_full(l)
+  return l.used > 0
+end
+
+local function find_hold(l, owner)
+  return l.used > 0 and l.holder == owner and l.hold
+end
+
+local function holds(l)
+  return { [l.holder or ''] = l.hold }
+end
+
+-- Returns the remaining TTL. Shortens one that exceeds what the holder can have set, as after a backward step of the
+-- server's clock. A client with a note has not confirmed its grant.
+local function remaining(l)
+  local left, longest = redis.call('PTTL', l.lock), tonumber(l.hold.ttl)
+  if redis.call('HGET', l.entries, '?' .. client_of(l.holder)) then longest = math.min(longest, grant_lease(longest) + 250) end
+  if left >= 0 and left <= longest then return left end
+  redis.call('PEXPIRE', l.lock, string.format('%.0f', longest))
+  return longest
+end
+
+-- The first write before others, which a server that rejects writes rejects, before anything is changed. It is allowed
+-- under OOM, and after it the others are, too.
+local function begin_write(l)
+  if l.used > 0 then
+    redis.call('PEXPIRE', l.lock, math.max(remaining(l), 1))
+  elseif not l.is_deleted then
+    redis.call('DEL', l.lock)
+  end
+end
+
+local function write(l, owner, flag, hold, ...)
+  l.kind, l.capacity, l.used, l.holder, l.hold, hold.flag = 'mutex', 1, 1, owner, hold, flag
+  redis.call('SET', l.lock, table.concat({ 2, owner, ZEROS[flag] .. hold.token, hold.ttl, hold.since, hold.name }, ' '), ...)
+end
+
+-- Writes a hold for `ttl` ms. A kept hold can be kept for no longer.
+local function put(l, owner, flag, ttl, hold)
+  if flag == 'k' then hold.ttl = ttl end
+  write(l, owner, flag, hold, 'PXAT', tonumber(string.sub(l.call.now_text, 1, -4)) + ttl)
+end
+
+local function extend_own(l, _, ttl)
+  redis.call('PEXPIRE', l.lock, ttl)
+end
+
+local function mark_revoked(l, owner, hold)
+  write(l, owner, 'r', hold, 'KEEPTTL')
+end
+
+local function drop(l)
+  redis.call('DEL', l.lock)
+  l.is_deleted = true
+  l.kind, l.capacity, l.used, l.holder, l.hold = nil, nil, 0, nil, nil
+end
+
+local function token_for(l, _, may_wait)
+  local token = next_token(l)
+  set_fence(l, token, may_wait)
+  return token
+end
+
+-- Returns a hold as the record of a counted lock.
+local function record(l, hold, left)
+  return table.concat({ hold.flag, after(l.call, left), hold.ttl, hold.token, 1, hold.since, hold.name }, ' ')
+end
+
+-- Appends the holder, as a field of a counted lock.
+local function with_holders(l, reply)
+  if l.used > 0 then
+    reply[#reply + 1] = l.holder
+    reply[#reply + 1] = record(l, l.hold, remaining(l))
+  end
+  return reply
+end
+
+-- Returns the state and the holder, without a change. The values of a quorum's servers begin with another number.
+local function describe(l)
+  local value = redis.call('GET', l.lock)
+  local layout = string.match(value or '', '^[23] ')
+  local owner, hold = parse(value or '', layout and tonumber(layout))
+  if not hold then return value and '?' or '', {} end
+  local left = redis.call('PTTL', l.lock)
+  return layout .. 'mutex 1', { owner, record(l, hold, left < 0 and hold.ttl or left) }
+end
