@@ -1,31 +1,29 @@
 -- acquire: takes the lock, or queues the owner for it. Idempotent for the same owner.
 -- KEYS  lock fence
--- ARGV  owner, 'apply-by µs (16 digits), fence ttl ms, ttl ms (lease + grace), lease ms, remaining wait ms (0: never queue),
---       max waiters, names, channel prefix', client name, the request number
+-- ARGV  owner, 'apply-by µs (16 digits), remaining wait ms (0: never queue), max waiters, channels', ttl ms (lease + grace),
+--       fence ttl ms, client name, the request number
 -- Reply that of `enter`; of the fast path 'held token', whose token is the server's time; 'late' {how, now}: applied too late
-local lock, fence, owner = KEYS[1], KEYS[2], ARGV[1]
-local time = redis.call('TIME')
-local now_text = time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
-if now_text > ARGV[2] then return { 'late', tonumber(now_text), ARGV[#ARGV] } end
+local call, lock, fence, owner, ttl = redis.call, KEYS[1], KEYS[2], ARGV[1], ARGV[3]
+local time = call('TIME')
+local now_text = time[1] .. time[2]
+if #now_text < 16 then now_text = time[1] .. string.sub('000000', #time[2] + 1) .. time[2] end
+if now_text > ARGV[2] then return { 'late', tonumber(now_text), ARGV[6] } end
 
 -- The fast path: the lock is free, there is no queue, and the last token is not ahead of the clock. A fence without a
 -- flag means that there is no queue. Without a fence, the queue itself is checked.
-local found = redis.call('MGET', lock, fence)
+local found = call('MGET', lock, fence)
 local value, fence_value = found[1], found[2]
 local is_uncontended
 if fence_value then
-  is_uncontended = #fence_value == 16 and fence_value < now_text and tonumber(fence_value)
+  is_uncontended = #fence_value == 16 and fence_value < now_text and not string.find(fence_value, '%D')
 elseif not value then
-  local length, queue = string.match(ARGV[2], ' (%d+) (%l+) ')
-  is_uncontended = redis.call('EXISTS', fence, string.sub(lock, 1, length) .. queue .. string.sub(lock, length + 5)) == 0
+  is_uncontended = call('EXISTS', fence, (string.gsub(lock, ':lock:', ':queue:', 1))) == 0
 end
 if is_uncontended and not value then
-  local fence_ttl, ttl = string.match(ARGV[2], ' (%d+) (%d+)')
-  redis.call('SET', fence, now_text, 'PX', fence_ttl) -- PXAT would need a sum, and formatting it costs more than it saves
+  call('SET', fence, now_text, 'PX', ARGV[4]) -- PXAT would need a sum, and formatting it costs more than it saves
   -- NX, because MGET returns nil for a value of another type.
-  if redis.call('SET', lock, '2 ' .. owner .. ' ' .. now_text .. ' ' .. ttl .. ' ' .. now_text .. ' ' .. ARGV[3],
-      'PX', ttl, 'NX') then
-    return 'held ' .. now_text .. ' ' .. ARGV[#ARGV]
+  if call('SET', lock, '2 ' .. owner .. ' ' .. now_text .. ' ' .. ttl .. ' ' .. now_text .. ' ' .. ARGV[5], 'PX', ttl, 'NX') then
+    return 'held ' .. now_text .. ' ' .. ARGV[6]
   end
 end
 

@@ -1,5 +1,5 @@
--- Fragment: `enter` takes a lock for an owner, or queues it. A request has the owner, ttl (ms), kind, capacity, weight, lease, wait (ms, 0:
--- never queue), max_waiters and name.
+-- Fragment: `enter` takes a lock for an owner, or queues it. A request has the owner, ttl (ms), kind, capacity, weight, wait (ms, 0: never
+-- queue), max_waiters and name.
 --@include next
 
 -- Removes dead and overdue waiters from one part of the queue, and returns how many remain. The part depends on the
@@ -13,7 +13,7 @@ local function make_room(l, owner, count)
   end
   for _, waiter in ipairs(redis.call('ZRANGE', l.queue, first, first + SLICE - 1)) do
     local deadline = string.match(redis.call('HGET', l.entries, waiter) or '', '^%d+')
-    if not deadline or tonumber(deadline) < l.call.now or not is_alive(l.call, client_of(waiter)) then
+    if not deadline or tonumber(deadline) < l.call.now or not is_alive(l, client_of(waiter)) then
       remove(l, waiter)
       count = count - 1
     end
@@ -33,7 +33,7 @@ local function join(l, request)
     set_queue_flag(l) -- first, because a queue without a flag would be ignored
     redis.call('ZADD', l.queue, score, owner)
   end
-  redis.call('HSET', l.entries, owner, table.concat({ deadline, request.lease, request.ttl, request.kind, request.capacity,
+  redis.call('HSET', l.entries, owner, table.concat({ deadline, request.ttl, request.kind, request.capacity,
     request.weight, request.name }, ' '))
   -- The TTL of the queue exceeds its latest deadline, and a grant made just before it.
   local queue_ttl = request.wait + 12000
@@ -78,12 +78,11 @@ end
 
 -- Reads the arguments of an acquire. `kind` has the kind, the capacity and the weight. Returns the request, and the lock.
 local function open_request(kind, now_text, fence_value)
-  local fence_ttl, ttl, lease, wait, max_waiters, names, channels =
-    string.match(ARGV[2], '^%d+ (%d+) (%d+) (%d+) (%d+) (%d+) (%d+ %l+ %l+) (.*)$')
+  local wait, max_waiters, channels = string.match(ARGV[2], '^%d+ (%d+) (%d+) ?([^\n]*)')
   local name, capacity, weight = string.match(kind, '^(%l+) (%d+) (%d+)$')
   local owner = ARGV[1]
-  local call = begin_call(client_of(owner), channels, fence_ttl, now_text)
-  return { owner = owner, ttl = tonumber(ttl), kind = name, capacity = tonumber(capacity), weight = tonumber(weight),
-    lease = lease, wait = tonumber(wait), max_waiters = max_waiters, name = ARGV[3] },
-    open_lock(call, KEYS[1], KEYS[2], names, fence_value)
+  local call = begin_call(client_of(owner), ARGV[4], channels, now_text)
+  return { owner = owner, ttl = tonumber(ARGV[3]), kind = name, capacity = tonumber(capacity), weight = tonumber(weight),
+    wait = tonumber(wait), max_waiters = max_waiters, name = ARGV[5] },
+    open_lock(call, KEYS[1], KEYS[2], QUEUE, ENTRIES, fence_value)
 end

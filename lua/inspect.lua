@@ -7,7 +7,7 @@
 --@include queue
 --@include fence
 --@include holders
-local call = begin_call('', '', 0, server_time())
+local call = begin_call('', 0, '', server_time())
 local l = { call = call, lock = KEYS[1], queue = KEYS[2], entries = KEYS[3], used = 0 }
 local held, fields = describe(l)
 local head, fence = redis.call('ZRANGE', l.queue, 0, 0)[1], redis.call('GET', KEYS[4])

@@ -2,19 +2,19 @@
 --@include next
 
 -- Returns 'released' or 'not_held', and ' more' if further waiters can be served: call again.
-local function leave(l, owner, hold)
+local function leave(l, owner, hold, is_full)
   local outcome
   if has_queue(l) then
     note_caller(l)
     if not hold then remove(l, owner) end
-    outcome = grant_next(l)
+    outcome = not is_full and grant_next(l)
   end
   return (hold and 'released' or 'not_held') .. (outcome == 'more' and ' more' or '')
 end
 
 -- Reads the arguments of a release. Returns the lock, and how long it is kept (ms).
 local function open_release(fence_value)
-  local min_hold, fence_ttl, names, channels = string.match(ARGV[2], '^(%d+) (%d+) (%d+ %l+ %l+) (.*)$')
-  local call = begin_call(client_of(ARGV[1]), channels, fence_ttl, server_time())
-  return open_lock(call, KEYS[1], KEYS[2], names, fence_value), tonumber(min_hold)
+  local min_hold, fence_ttl, channels = string.match(ARGV[2], '^(%d+) (%d+) ?([^\n]*)')
+  local call = begin_call(client_of(ARGV[1]), fence_ttl, channels, server_time())
+  return open_lock(call, KEYS[1], KEYS[2], QUEUE, ENTRIES, fence_value), tonumber(min_hold)
 end

@@ -17,10 +17,10 @@ local function grant_next(l, caller)
     if is_full(l) then return 'full' end
     local client_id = client_of(owner)
     local entry = redis.call('HMGET', l.entries, owner, '?' .. client_id)
-    local deadline, lease, ttl, kind, capacity, weight, name =
-      string.match(entry[1] or '', '^(%d+) (%d+) (%d+) (%l+) (%d+) (%d+) (.*)$')
+    local deadline, ttl, kind, capacity, weight, name =
+      string.match(entry[1] or '', '^(%d+) (%d+) (%l+) (%d+) (%d+) (.*)$')
     weight, capacity, call.work_left = tonumber(weight), tonumber(capacity), call.work_left - ENTRY_COST
-    if not deadline or tonumber(deadline) < call.now or not is_responding(call, client_id, entry[2])
+    if not deadline or tonumber(deadline) < call.now or not is_responding(l, client_id, entry[2])
       or weight > capacity or l.kind and kind ~= l.kind then
       remove(l, owner)
     elseif l.used + weight > capacity then
@@ -30,7 +30,7 @@ local function grant_next(l, caller)
       l.kind, l.capacity = kind, capacity
       local token = token_for(l, weight, has_more)
       local hold = { token = token, weight = weight, ttl = ttl, since = call.now_text, name = name }
-      local short_lease = grant_lease(tonumber(lease))
+      local short_lease = grant_lease(tonumber(ttl))
       l.used = l.used + weight
       if has_more then
         -- Before the entry goes: the hash keeps its TTL.
@@ -45,7 +45,7 @@ local function grant_next(l, caller)
       else
         put(l, owner, 'g', short_lease + 250, hold)
         -- After all writes, because the server may deny any of them to this user, and a grant without a lock is not a grant.
-        redis.pcall('PUBLISH', call.channels .. client_id, table.concat({ kind, owner, token, call.now_text,
+        redis.pcall('PUBLISH', l.channels .. client_id, table.concat({ kind, owner, token, call.now_text,
           short_lease, l.lock }, ' '))
       end
       if not has_more then return 'free' end

@@ -10,20 +10,20 @@ local function server_time()
   return time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
 end
 
--- The caller's uuid, the prefix of client channels, the TTL of a fence (ms), and the server's time in µs.
-local function begin_call(client, channels, fence_ttl, now_text)
-  return { client = client, channels = channels, fence_ttl = fence_ttl, now_text = now_text, now = tonumber(now_text),
+-- The caller's uuid, the TTL of a fence (ms), the end of the prefix of client channels, and the server's time in µs.
+local function begin_call(client, fence_ttl, channels, now_text)
+  return { client = client, fence_ttl = fence_ttl, channels = channels, now_text = now_text, now = tonumber(now_text),
     work_left = WORK_LIMIT, alive = { [client] = true } } -- whether each client is alive, as far as it is known
 end
 
--- The keys of the lock and its fence, the names of the queue's two keys, and the fence's value if it was read. `names` has
--- the length of the namespace, and the words that replace `lock` in the lock's key. So all keys are in the same slot.
-local function open_lock(call, lock, fence, names, fence_value)
-  local length, queue, entries = string.match(names, '^(%d+) (%l+) (%l+)$')
-  local function sibling(name) return string.sub(lock, 1, length) .. name .. string.sub(lock, length + 5) end
+-- The keys of the lock and its fence, the words in place of `lock` in the keys of the queue and its entries, and the fence's
+-- value if it was read. All keys of a lock are in the same slot.
+local function open_lock(call, lock, fence, queue, entries, fence_value)
+  local colon = string.find(lock, ':lock:', 1, true) -- behind the namespace, which does not contain this
+  local start, key = string.sub(lock, 1, colon), string.sub(lock, colon + 5)
   call.work_left = math.max(call.work_left, MIN_WORK)
-  return { call = call, lock = lock, queue = sibling(queue), entries = sibling(entries), fence = fence,
-    fence_value = fence_value, used = 0 }
+  return { call = call, lock = lock, queue = start .. queue .. key, entries = start .. entries .. key, fence = fence,
+    channels = start .. 'client:' .. call.channels, fence_value = fence_value, used = 0 }
 end
 
 local function after(call, ms)
@@ -49,30 +49,33 @@ local function polling_deadline(call)
   return after(call, 1500) -- three queue checks
 end
 
-local function is_alive(call, client_id)
+local function is_alive(l, client_id)
   if is_polling(client_id) then return true end
-  if call.alive[client_id] == nil then
+  local alive = l.call.alive
+  if alive[client_id] == nil then
     -- NUMSUB, because the count that PUBLISH returns includes clients that PSUBSCRIBE to *.
-    local subscribers = redis.pcall('PUBSUB', 'NUMSUB', call.channels .. client_id)
-    call.alive[client_id] = subscribers.err ~= nil or subscribers[2] > 0
+    local subscribers = redis.pcall('PUBSUB', 'NUMSUB', l.channels .. client_id)
+    alive[client_id] = subscribers.err ~= nil or subscribers[2] > 0
   end
-  return call.alive[client_id]
+  return alive[client_id]
 end
 
--- Returns the lease (ms) of a grant before its confirmation: at most a second. The grant ends 250 ms later.
-local function grant_lease(lease)
-  return math.min(lease, 1000)
+-- Returns the lease (ms) of a grant before its confirmation: at most a second. The grant ends 250 ms later, which is also the
+-- grace period of such a lease.
+local function grant_lease(ttl)
+  return math.min(ttl - 250, 1000)
 end
 
 -- While there is a queue, the hash of its entries also has a field '?client' for each client that was granted the lock
 -- and has not been heard of since: when its grant ends.
 --
 -- Returns true if a client receives grants: it is alive, and it did not let its last grant expire in silence.
-local function is_responding(call, client_id, granted_until)
-  return not (granted_until and granted_until < call.now_text) and is_alive(call, client_id)
+local function is_responding(l, client_id, granted_until)
+  return not (granted_until and granted_until < l.call.now_text) and is_alive(l, client_id)
 end
 
--- Notes that the calling client responds.
+-- Notes that the calling client responds. Writes only if there is a note: a first write would let others pass under OOM.
 local function note_caller(l)
-  redis.call('HDEL', l.entries, '?' .. l.call.client)
+  local note = '?' .. l.call.client
+  if redis.call('HGET', l.entries, note) then redis.call('HDEL', l.entries, note) end
 end

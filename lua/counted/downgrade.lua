@@ -1,12 +1,12 @@
 -- downgrade: turns a write hold into a read hold, which begins a read phase, and grants to the next waiters. Idempotent.
 -- KEYS  lock fence
--- ARGV  owner, the writer's token, ttl ms (lease + grace), 'fence ttl ms, names, channel prefix', the request number
+-- ARGV  owner, the writer's token, ttl ms (lease + grace), 'fence ttl ms, channels', the request number
 -- Reply 'held' {how, now, token of the read phase, 1 if further waiters can be served (repeat it), otherwise 0}   'not_held' {how, now}
 --@include next
 local owner, ttl = ARGV[1], tonumber(ARGV[3])
-local fence_ttl, names, channels = string.match(ARGV[4], '^(%d+) (%d+ %l+ %l+) (.*)$')
-local call = begin_call(client_of(owner), channels, fence_ttl, server_time())
-local l = open_lock(call, KEYS[1], KEYS[2], names)
+local fence_ttl, channels = string.match(ARGV[4], '^(%d+) ?(.*)$')
+local call = begin_call(client_of(owner), fence_ttl, channels, server_time())
+local l = open_lock(call, KEYS[1], KEYS[2], QUEUE, ENTRIES)
 local hold = read_state(l, owner)
 local is_writer = hold and hold.weight == l.capacity
 if l.kind ~= 'rw' or not hold or hold.flag ~= 'h' and hold.flag ~= 'g' or is_writer and hold.token ~= ARGV[2] then

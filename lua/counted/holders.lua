@@ -3,6 +3,8 @@
 -- `state`, '3 kind capacity used phase next at': the capacity of the last call that was granted, the sum of the weights, the token
 -- of the read phase or 0, a lower bound of all `expires`, and an upper bound of the times at which a record was written. Each call
 -- is granted by its own capacity.
+-- The queue and its entries have each other's names, so that the scripts of a mutex fail at these keys (K1).
+local QUEUE, ENTRIES = 'entry', 'queue'
 local RECORD, NEVER = '^(%l) (%d+) (%d+) ((%d+) (%d+) .*)$', '9999999999999999'
 
 local function parse(record)

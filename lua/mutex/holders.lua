@@ -1,5 +1,6 @@
 -- Fragment: the holder of a mutex, which is a lock of capacity 1. The lock's value is '2 owner token ttl since name': the longest
 -- TTL (ms) that the holder may set, and the start of the hold. A zero before the token means kept by min_hold, two mean revoked.
+local QUEUE, ENTRIES = 'queue', 'entry'
 local FLAGS, ZEROS = { [''] = 'h', ['0'] = 'k', ['00'] = 'r' }, { g = '', h = '', k = '0', r = '00' }
 
 local function parse(value, layout)

@@ -1,17 +1,17 @@
 -- acquire of a call that runs at most once per period or value. It is rejected while a success record says so.
 -- KEYS  those of acquire.lua, then the record
--- ARGV  those of acquire.lua, with 'gap ms, record ttl ms' before the request number
+-- ARGV  those of acquire.lua; the second has another line, 'gap ms, record ttl ms'
 -- Reply that of acquire.lua, or 'ran' {how, now, record}: already ran, or distlock did not write the record; nothing was taken or
 --       queued
 do
   --@include once/record
-  local gap, record_ttl = string.match(ARGV[4], '^(%d+) (%d+)$')
+  local gap, record_ttl = string.match(ARGV[2], '\n(%d+) (%d+)$')
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]
   local record = redis.call('GET', KEYS[3])
   if record then
     local since, rest = parse_record(record, now)
-    if not since then return { 'ran', now, record, ARGV[#ARGV] } end
+    if not since then return { 'ran', now, record, ARGV[6] } end
     -- A hold that was granted to this owner is judged by its acquisition, as in once/confirm.lua.
     local holder, acquired = string.match(redis.call('GET', KEYS[1]) or '', '^2 (%x+:%d+) [1-9]%d* %d+ (%d+) ')
     local start = holder == ARGV[1] and math.min(acquired, now) or now
@@ -26,7 +26,7 @@ do
       -- A caller with a shorter period may have written the record. It must last for this one.
       local needed = record_ttl - math.floor((now - since) / 1000)
       if redis.call('PTTL', KEYS[3]) < needed then redis.call('PEXPIRE', KEYS[3], needed) end
-      return { 'ran', now, record, ARGV[#ARGV] }
+      return { 'ran', now, record, ARGV[6] }
     end
   end
 end

@@ -5,7 +5,7 @@
 do
   --@include once/record
   local acquired = string.match(redis.call('GET', KEYS[1]) or '', '^2 ' .. ARGV[1] .. ' [1-9]%d* %d+ (%d+) ')
-  local record = redis.call('GET', KEYS[3])
+  local record = redis.call('GET', KEYS[2])
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]
   local since = record and parse_record(record, now)

@@ -1,11 +1,11 @@
 -- release after a success of a call that runs at most once per period or value. Records the success.
 -- KEYS  lock fence record
--- ARGV  those of release.lua, with 'token of the hold, gap ms, record ttl ms' before the request number
+-- ARGV  those of release.lua; the second has another line, 'token of the hold, gap ms, record ttl ms'
 -- Reply that of `leave`, and ' recorded' if the record is that of this hold
 --@include leave
 --@include once/record
 local owner, l, min_hold = ARGV[1], open_release()
-local succeeded, gap, record_ttl = string.match(ARGV[3], '^(%d+) (%d+) (%d+)$')
+local succeeded, gap, record_ttl = string.match(ARGV[2], '\n(%d+) (%d+) (%d+)$')
 local key, call = KEYS[3], l.call
 local record = redis.pcall('GET', key)
 local is_foreign = record and (type(record) ~= 'string' or not parse_record(record, call.now))

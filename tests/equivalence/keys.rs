@@ -221,14 +221,13 @@ impl Keys {
         let (shares, kind, phase) = shares(fields, now);
         let entry = |(owner, _): (&str, &str)| {
             let text = entries[owner];
-            let [deadline, lease, ttl, kind, capacity, weight, name] = words(text, 7)[..] else {
+            let [deadline, ttl, kind, capacity, weight, name] = words(text, 6)[..] else {
                 panic!("the entry of {owner}: {text:?}");
             };
             EntrySnapshot {
                 owner: owner.to_owned(),
                 kind: kind_of(kind, capacity),
                 weight: number(weight).try_into().unwrap(),
-                lease: millis(lease),
                 ttl: millis(ttl),
                 name: name.to_owned(),
                 left: Duration::from_micros(number(deadline).saturating_sub(now)),

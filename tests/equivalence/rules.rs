@@ -75,8 +75,8 @@ const EDITS: &[Edit] = &[
     ),
     (
         "K8",
-        "or not is_responding(call, client_id, entry[2])",
-        "or l.used == 0 and not is_responding(call, client_id, entry[2])",
+        "or not is_responding(l, client_id, entry[2])",
+        "or l.used == 0 and not is_responding(l, client_id, entry[2])",
     ),
     (
         "K9: phase",
@@ -101,7 +101,7 @@ const EDITS: &[Edit] = &[
     ("K12", "if is_writer then", "do"),
     (
         "K13",
-        "not (granted_until and granted_until < call.now_text) and",
+        "not (granted_until and granted_until < l.call.now_text) and",
         "",
     ),
     ("K14", "if flag == 'r' then return nil, 'REVOKED' end", ""),

@@ -333,11 +333,11 @@ impl InRedis {
                 kind,
                 owners,
             } => {
-                let (lease, ttl) = (ENTRY.lease.as_millis(), ENTRY.ttl().as_millis());
+                let ttl = ENTRY.ttl().as_millis();
                 let owners: Vec<_> = (owners.clone())
                     .map(|owner| owner_text(client, owner))
                     .collect();
-                let entry = format!("{lease} {ttl} {}entered", kind_text(*kind));
+                let entry = format!("{ttl} {}entered", kind_text(*kind));
                 keys(key).enter(raw, WAIT, kind.is_counted(), &entry, &owners);
             }
             Step::Lapse { key, owner } => keys(key).lapse(raw, owner),

@@ -102,7 +102,6 @@ pub(crate) struct EntrySnapshot {
     pub(crate) owner: String,
     pub(crate) kind: LockKind,
     pub(crate) weight: u32,
-    pub(crate) lease: Duration,
     pub(crate) ttl: Duration,
     pub(crate) name: String,
     /// Zero once the deadline has passed.
@@ -185,7 +184,6 @@ impl MemoryServer {
                     owner: text(&entry.owner_id),
                     kind: entry.kind.lock_kind(),
                     weight: entry.kind.weight(),
-                    lease: entry.timing.lease,
                     ttl: entry.timing.ttl(),
                     name: entry.name.to_string(),
                     left: entry.deadline.since(now),

@@ -189,21 +189,20 @@ const EDITS: &[Edit] = &[
     Edit {
         saboteur: "failed-acquire-not-cancelled",
         scripts: &["acquire"],
-        passage: "owner = KEYS[1], KEYS[2], ARGV[1]\nlocal time = redis.call('TIME')\n",
-        replacement: "owner = KEYS[1], KEYS[2], ARGV[1]
+        passage: "owner, ttl = redis.call, KEYS[1], KEYS[2], ARGV[1], ARGV[3]\nlocal time = call('TIME')\n",
+        replacement: "owner, ttl = redis.call, KEYS[1], KEYS[2], ARGV[1], ARGV[3]
 local was_free = redis.call('EXISTS', lock, (string.gsub(lock, ':lock:', ':queue:', 1))) == 0
-local was_ttl = string.match(ARGV[2], '^%d+ %d+ (%d+)')
-if was_free then redis.call('SET', lock, '2 ' .. owner .. ' 1 ' .. was_ttl .. ' 1 ' .. ARGV[3], 'PX', was_ttl) end
-local time = redis.call('TIME')
+if was_free then redis.call('SET', lock, '2 ' .. owner .. ' 1 ' .. ttl .. ' 1 ' .. ARGV[5], 'PX', ttl) end
+local time = call('TIME')
 ",
     },
     Edit {
         saboteur: "failed-acquire-not-cancelled",
         scripts: &["acquire"],
-        passage: "if now_text > ARGV[2] then return { 'late', tonumber(now_text), ARGV[#ARGV] } end\n",
+        passage: "if now_text > ARGV[2] then return { 'late', tonumber(now_text), ARGV[6] } end\n",
         replacement: "if now_text > ARGV[2] then
   if was_free then redis.call('DEL', lock) end
-  return { 'late', tonumber(now_text), ARGV[#ARGV] }
+  return { 'late', tonumber(now_text), ARGV[6] }
 end
 ",
     },
@@ -216,20 +215,20 @@ end
     Edit {
         saboteur: "failed-acquire-not-cancelled",
         scripts: &["acquire"],
-        passage: "      'PX', ttl, 'NX') then\n",
-        replacement: "      'PX', ttl) then\n",
+        passage: "'PX', ttl, 'NX') then\n",
+        replacement: "'PX', ttl) then\n",
     },
     Edit {
         saboteur: "no-apply-by",
         scripts: &["acquire"],
-        passage: "if now_text > ARGV[2] then return { 'late', tonumber(now_text), ARGV[#ARGV] } end\n",
+        passage: "if now_text > ARGV[2] then return { 'late', tonumber(now_text), ARGV[6] } end\n",
         replacement: "",
     },
     Edit {
         saboteur: "publish-before-write",
         scripts: NEXT,
         passage: "      begin_write(l)\n      l.kind, l.capacity = kind, capacity\n",
-        replacement: "      redis.pcall('PUBLISH', call.channels .. client_id,
+        replacement: "      redis.pcall('PUBLISH', l.channels .. client_id,
         table.concat({ kind, owner, next_token(l), call.now_text, 1000, l.lock }, ' '))
       begin_write(l)
       l.kind, l.capacity = kind, capacity
@@ -238,20 +237,20 @@ end
     Edit {
         saboteur: "long-grant-lease",
         scripts: NEXT,
-        passage: "  return math.min(lease, 1000)\n",
-        replacement: "  return lease\n",
+        passage: "  return math.min(ttl - 250, 1000)\n",
+        replacement: "  return ttl - 250\n",
     },
     Edit {
         saboteur: "silent-not-skipped",
         scripts: NEXT,
-        passage: "not (granted_until and granted_until < call.now_text) and ",
+        passage: "not (granted_until and granted_until < l.call.now_text) and ",
         replacement: "",
     },
     Edit {
         saboteur: "silent-not-skipped",
         scripts: NEXT,
-        passage: "    call.alive[client_id] = subscribers.err ~= nil or subscribers[2] > 0\n",
-        replacement: "    call.alive[client_id] = true\n",
+        passage: "    alive[client_id] = subscribers.err ~= nil or subscribers[2] > 0\n",
+        replacement: "    alive[client_id] = true\n",
     },
     Edit {
         saboteur: "newcomer-passes",

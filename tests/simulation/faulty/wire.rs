@@ -165,19 +165,11 @@ fn once(gap: &str, ttl: &str) -> Once {
 /// The keys that scripts have. They make the others from these.
 const DECLARED: &[&str] = &["lock", "fence"];
 
-/// Returns how a script makes the names of the others: the length of the namespace with its colon,
-/// and the two names. A counted lock has its queue where a mutex has its entries (K1).
-fn queue_names(is_counted: bool) -> &'static str {
-    if is_counted {
-        "9 entry queue"
-    } else {
-        "9 queue entry"
-    }
-}
-
-/// Returns what a script needs to hand off a lock.
-fn hand_off(is_counted: bool) -> String {
-    format!("{} {CHANNELS}", queue_names(is_counted))
+/// Splits an argument of which a call that runs at most once has a second line.
+fn lines(argument: &str, is_once: bool) -> (&str, Option<&str>) {
+    let lines = argument.split_once('\n');
+    assert_eq!(lines.is_some(), is_once, "{argument}");
+    lines.map_or((argument, None), |(first, second)| (first, Some(second)))
 }
 
 /// Parses `kind capacity weight`.
@@ -277,14 +269,14 @@ fn op(
             let key = words.lock(DECLARED);
             words.record(&key, is_once);
             let (client, owner) = words.owner();
-            let rest: Vec<_> = words.next().splitn(7, ' ').collect();
-            let [apply_by, FENCE_TTL, ttl, lease, wait, MAX_WAITERS, rest] = rest[..] else {
+            let (rest, once_numbers) = lines(words.next(), is_once);
+            let rest: Vec<_> = rest.split(' ').collect();
+            let [apply_by, wait, MAX_WAITERS] = rest[..] else {
                 panic!("the arguments of an acquire: {rest:?}");
             };
-            assert_eq!(rest, hand_off(is_counted));
-            let millis = |text: &str| Duration::from_millis(text.parse().unwrap());
-            let (timing, wait) = (Timing::new(millis(lease)), millis(wait));
-            assert_eq!(millis(ttl), timing.ttl());
+            let wait = Duration::from_millis(wait.parse().unwrap());
+            let timing = timing(words.millis());
+            words.expect(FENCE_TTL);
             let apply_by = apply_by.parse().unwrap();
             let _name = words.next();
             let kind = if is_counted {
@@ -292,8 +284,8 @@ fn op(
             } else {
                 Kind::Mutex
             };
-            let once = is_once.then(|| {
-                let (gap, ttl) = words.next().split_once(' ').unwrap();
+            let once = once_numbers.map(|numbers| {
+                let (gap, ttl) = numbers.split_once(' ').unwrap();
                 once(gap, ttl)
             });
             let op = Op::Acquire {
@@ -329,9 +321,8 @@ fn op(
             (sender.unwrap(), op)
         }
         ScriptId::Confirm => {
-            let entries = if is_counted { "queue" } else { "entry" };
-            assert_eq!(keys, 2 + u64::from(is_once));
-            let key = words.lock(&["lock", entries]);
+            assert_eq!(keys, 1 + u64::from(is_once));
+            let key = words.lock(&["lock"]);
             words.record(&key, is_once);
             let (client, owner) = words.owner();
             let timing = timing(words.millis());
@@ -370,7 +361,7 @@ fn op(
             let (client, owner) = words.owner();
             let token = FencingToken::new(words.number());
             let timing = timing(words.millis());
-            words.expect(&format!("{FENCE_TTL} {}", hand_off(true)));
+            words.expect(FENCE_TTL);
             let op = Op::Downgrade {
                 key,
                 owner,
@@ -384,11 +375,12 @@ fn op(
             let key = words.lock(DECLARED);
             words.record(&key, is_once);
             let (client, owner) = words.owner();
-            let (keep_for, rest) = words.next().split_once(' ').unwrap();
-            assert_eq!(rest, format!("{FENCE_TTL} {}", hand_off(is_counted)));
+            let (rest, success) = lines(words.next(), is_once);
+            let (keep_for, rest) = rest.split_once(' ').unwrap();
+            assert_eq!(rest, FENCE_TTL);
             let keep_for = Duration::from_millis(keep_for.parse().unwrap());
-            let success = is_once.then(|| {
-                let [token, gap, ttl] = words.next().split(' ').collect::<Vec<_>>()[..] else {
+            let success = success.map(|numbers| {
+                let [token, gap, ttl] = numbers.split(' ').collect::<Vec<_>>()[..] else {
                     panic!("a success that is not three numbers");
                 };
                 (once(gap, ttl), FencingToken::new(token.parse().unwrap()))
@@ -407,9 +399,8 @@ fn op(
         ScriptId::CheckQueue => {
             let keys: Vec<_> = (0..keys / 2).map(|_| words.lock(DECLARED)).collect();
             let client = ClientId::from_str(words.next());
-            words.expect(CHANNELS);
             words.expect(FENCE_TTL);
-            words.expect(queue_names(is_counted));
+            words.expect("");
             let check = |key| {
                 let owners = (0..words.number()).map(|_| {
                     let (owner_client, owner) = words.owner();

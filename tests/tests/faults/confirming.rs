@@ -25,12 +25,11 @@ async fn a_message_makes_the_hand_off_immediate() {
     panic!("no message has brought the lock");
 }
 
-/// Returns text that only a confirmation of `k` contains: a script with three keys, the lock first.
+/// Returns text that only a confirmation of `k` contains: a script whose only key is the lock, over the
+/// connection for commands.
 fn confirmation() -> String {
     let lock = lock_key("k");
-    let entries = lock.replace(":lock:", ":entry:");
-    let [lock, entries] = [lock, entries].map(|key| format!("${}\r\n{key}\r\n", key.len()));
-    format!("{lock}{entries}")
+    format!("$1\r\n1\r\n${}\r\n{lock}\r\n", lock.len())
 }
 
 /// A confirmation is repeated if its reply is lost, and counts if its reply is slow.

@@ -150,7 +150,7 @@ async fn one_queue_check_skips_ten_thousand_dead_waiters() {
         for i = 1, 10000 do
             local owner = string.format('%x:%d', 0xdead0000 + i, i)
             redis.call('ZADD', KEYS[1], i, owner)
-            redis.call('HSET', KEYS[2], owner, string.format('%.0f 1000 1250 mutex 1 1 dead', now + 3600e6))
+            redis.call('HSET', KEYS[2], owner, string.format('%.0f 1250 mutex 1 1 dead', now + 3600e6))
         end";
     let server = RedisServer::start();
     let mut raw = server.client();

@@ -86,7 +86,7 @@ impl Late {
 
     /// Returns how many acquires of this client were executed; only these have its lease's TTL.
     fn acquires(&mut self) -> usize {
-        let call = format!("\"4\" \"{}\"", lock_key("k"));
+        let call = format!("\"2\" \"{}\"", lock_key("k"));
         let ttl = LEASE + (LEASE / 10).max(ms(250));
         let ttl = format!("\"{}\"", ttl.as_millis());
         let lines = self.monitor.lines();
@@ -193,7 +193,7 @@ async fn a_release_without_its_reply_is_repeated_and_hands_on_once() {
         // The lock is free, whatever became of the reply.
         this.guard.release().await.unwrap();
         let next = acquired(this.waiting).await;
-        let release = format!("\"4\" \"{}\"", lock_key("k"));
+        let release = format!("\"2\" \"{}\"", lock_key("k"));
         // The repeated release has arrived.
         eventually_async(LONG, async || monitor.count(&release) >= 2).await;
         assert_stored(&mut this.raw, &next);

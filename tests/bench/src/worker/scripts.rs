@@ -41,7 +41,7 @@ const FILL: &str = "
     local now = time[1] * 1000000 + time[2]
     local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2] or 0
     local order = math.max(now, last + 1)
-    local entry = string.format('%.0f 1000 1250 mutex 1 1 bench', now + 600000000)
+    local entry = string.format('%.0f 1250 mutex 1 1 bench', now + 600000000)
     for i = 1, ARGV[2] do
         local owner = ARGV[1] .. ':' .. string.format('%.0f', order + i)
         redis.call('ZADD', KEYS[1], string.format('%.0f', order + i), owner)

@@ -3,7 +3,7 @@
 
 use distlock_tests::{Reply, Resp};
 
-use super::{BUSY, Bench, CHANNELS, CHECK_QUEUE, ENTRY, FENCE_TTL, NAMES, QUEUE, UNFINISHED};
+use super::{BUSY, Bench, CHECK_QUEUE, ENTRY, FENCE_TTL, QUEUE, UNFINISHED};
 
 /// Limit of commands and elements: several times the cost of a short queue, far from a long one.
 pub(super) const BOUND: usize = 1_000;
@@ -14,7 +14,7 @@ const FILL: &str = "
     local now = time[1] * 1000000 + time[2]
     local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2] or 0
     local order = math.max(now, last + 1)
-    local entry = string.format('%.0f 1000 1250 mutex 1 1 name', now + 60000000)
+    local entry = string.format('%.0f 1250 mutex 1 1 name', now + 60000000)
     for i = ARGV[2], ARGV[2] + ARGV[3] - 1 do
         redis.call('ZADD', KEYS[1], string.format('%.0f', order + i), ARGV[1] .. ':' .. i)
         redis.call('HSET', KEYS[2], ARGV[1] .. ':' .. i, entry)
@@ -70,7 +70,7 @@ fn the_entries_of_a_silent_client_are_removed_in_slices() {
     fill(&mut bench.raw, [QUEUE, ENTRY], "ee", 1, LIVE);
     bench.release("a:1");
     assert_eq!(bench.holder().as_deref(), Some("f0:1"));
-    bench.expire();
+    bench.silence("f0");
     let mut monitor = bench.server.monitor();
     assert_eq!(bench.try_acquire("b:1"), BUSY);
     assert_eq!(bench.acquire("b:2"), UNFINISHED);
@@ -109,7 +109,7 @@ fn dead_waiters_of_many_locks_exceed_one_queue_check() {
         .chunks(4)
         .flat_map(|names| [names[0], names[3]])
         .collect();
-    let mut arguments = vec!["ee", CHANNELS, FENCE_TTL, NAMES];
+    let mut arguments = vec!["ee", FENCE_TTL, ""];
     for names in keys.chunks(4) {
         fill(&mut bench.raw, [names[1], names[2]], "dd", 1, DEAD);
         fill(&mut bench.raw, [names[1], names[2]], "ee", 1, 1);

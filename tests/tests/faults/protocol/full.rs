@@ -1,7 +1,7 @@
 //! Only live waiters count for a full queue.
 
 use super::bounded::{BOUND, fill, touched};
-use super::{Bench, ENTRY, FULL, LEASE, QUEUE, QUEUED, WHENEVER, verdict};
+use super::{Bench, ENTRY, FULL, QUEUE, QUEUED, WHENEVER, verdict};
 
 impl Bench {
     /// Gives `a:1` the lock, and fills a queue of three.
@@ -36,7 +36,7 @@ fn room_is_made_without_memory() {
     bench.configure("maxmemory", "1");
     assert_eq!(bench.acquire_limited_to_three("b:1"), QUEUED);
     assert_eq!(bench.queue(), ["b:1"]);
-    let late = bench.acquire_with("b:2", LEASE, "60000", WHENEVER);
+    let late = bench.acquire_with("b:2", "60000", WHENEVER);
     assert!(late.is_error(), "there is no memory: {late:?}");
 }
 

@@ -45,12 +45,9 @@ const QUEUE: &str = "t:queue:{k}";
 const ENTRY: &str = "t:entry:{k}";
 const FENCE: &str = "t:fence:{k}";
 const DECLARED: [&str; 2] = [LOCK, FENCE];
-/// The length of the namespace with its colon, and the names of the other keys.
-const NAMES: &str = "2 queue entry";
 const CHANNELS: &str = "t:client:";
 
-/// A lease of one second; the TTL includes the grace period.
-const LEASE: &str = "1000";
+/// Of a lease of one second, with its grace period.
 const TTL: &str = "1250";
 /// Two hours.
 const FENCE_TTL: &str = "7200000";
@@ -111,39 +108,39 @@ impl Bench {
         self.raw.cmd(&words)
     }
 
-    fn acquire_with(&mut self, owner: &str, lease: &str, wait: &str, apply_by: &str) -> Reply {
-        self.acquire_for(owner, [lease, TTL], wait, apply_by, "1000000")
+    fn acquire_with(&mut self, owner: &str, wait: &str, apply_by: &str) -> Reply {
+        self.acquire_for(owner, TTL, wait, apply_by, "1000000")
     }
 
     /// Acquires with a limit of `max_waiters`.
     fn acquire_limited(&mut self, owner: &str, max_waiters: &str) -> Reply {
-        self.acquire_for(owner, [LEASE, TTL], "60000", WHENEVER, max_waiters)
+        self.acquire_for(owner, TTL, "60000", WHENEVER, max_waiters)
     }
 
-    /// Acquires for a lease with a TTL.
+    /// Acquires for a TTL.
     fn acquire_for(
         &mut self,
         owner: &str,
-        [lease, ttl]: [&str; 2],
+        ttl: &str,
         wait: &str,
         apply_by: &str,
         max_waiters: &str,
     ) -> Reply {
-        let rest = format!("{lease} {wait} {max_waiters} {NAMES} {CHANNELS}");
-        let rest = format!("{apply_by:0>16} {FENCE_TTL} {ttl} {rest}");
-        self.run(ACQUIRE, &DECLARED, &[owner, &rest, "name", NUMBER])
+        let rest = format!("{apply_by:0>16} {wait} {max_waiters}");
+        let args = [owner, &rest, ttl, FENCE_TTL, "name", NUMBER];
+        self.run(ACQUIRE, &DECLARED, &args)
     }
 
     /// Returns the verdict of an acquire that waits for a minute.
     #[track_caller]
     fn acquire(&mut self, owner: &str) -> String {
-        verdict(&self.acquire_with(owner, LEASE, "60000", WHENEVER))
+        verdict(&self.acquire_with(owner, "60000", WHENEVER))
     }
 
     /// Acquires the lock for longer than any test takes.
     #[track_caller]
     fn hold(&mut self, owner: &str) {
-        let reply = self.acquire_for(owner, [LEASE, "3600000"], "60000", WHENEVER, "1000000");
+        let reply = self.acquire_for(owner, "3600000", "60000", WHENEVER, "1000000");
         assert_eq!(verdict(&reply), HELD);
     }
 
@@ -153,11 +150,11 @@ impl Bench {
 
     #[track_caller]
     fn try_acquire(&mut self, owner: &str) -> String {
-        verdict(&self.acquire_with(owner, LEASE, "0", WHENEVER))
+        verdict(&self.acquire_with(owner, "0", WHENEVER))
     }
 
     fn try_release(&mut self, owner: &str) -> Reply {
-        let rest = format!("0 {FENCE_TTL} {NAMES} {CHANNELS}");
+        let rest = format!("0 {FENCE_TTL}");
         self.run(RELEASE, &DECLARED, &[owner, &rest, NUMBER])
     }
 
@@ -169,12 +166,12 @@ impl Bench {
     }
 
     fn confirm(&mut self, owner: &str, ttl: &str) -> String {
-        verdict(&self.run(CONFIRM, &[LOCK, ENTRY], &[owner, ttl]))
+        verdict(&self.run(CONFIRM, &[LOCK], &[owner, ttl]))
     }
 
     /// Runs the queue check of a client that waits with one owner.
     fn check_queue(&mut self, owner: &str) -> Reply {
-        let args = [client_of(owner), CHANNELS, FENCE_TTL, NAMES, "1", owner];
+        let args = [client_of(owner), FENCE_TTL, "", "1", owner];
         self.run(CHECK_QUEUE, &DECLARED, &args)
     }
 
@@ -208,6 +205,12 @@ impl Bench {
     /// Deletes the lock, as its expiry would later.
     fn expire(&mut self) {
         self.raw.cmd(&["DEL", LOCK]);
+    }
+
+    /// Lets the grant to a client end unconfirmed.
+    fn silence(&mut self, client: &str) {
+        self.expire();
+        self.raw.cmd(&["HSET", ENTRY, &format!("?{client}"), "1"]);
     }
 }
 

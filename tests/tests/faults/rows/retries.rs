@@ -44,8 +44,9 @@ async fn retries_over_a_flapping_connection_are_bounded() {
     );
     assert!(connections >= 6, "only {connections} connections");
     // Counts the acquires on each connection.
-    let call = format!("\"4\" \"{}\"", lock_key("k"));
-    // The third word is the TTL, lease and grace period.
+    let call = format!("\"2\" \"{}\"", lock_key("k"));
+    let lock_fence = format!("\"{}\"", lock_key("k").replace(":lock:", ":fence:"));
+    // The third argument is the TTL, lease and grace period.
     let ttl = format!("\"{}\"", (LEASE + LEASE / 10).as_micros().div_ceil(1_000));
     let mut acquires: BTreeMap<String, u64> = BTreeMap::new();
     let mut owners = Vec::new();
@@ -57,8 +58,8 @@ async fn retries_over_a_flapping_connection_are_bounded() {
             );
             let words: Vec<&str> = line.split(' ').collect();
             let from = words[2].to_owned();
-            let at = words.iter().position(|word| *word == ttl).unwrap();
-            owners.push(words[at - 1].to_owned());
+            let (_, arguments) = line.split_once(&lock_fence).unwrap();
+            owners.push(arguments.split('"').nth(1).unwrap().to_owned());
             *acquires.entry(from).or_default() += 1;
         }
     }

@@ -91,12 +91,6 @@ impl<'a> ScriptContext<'a> {
         holder_name::join(&self.settings.display_name, metadata)
     }
 
-    /// Appends to an argument what a script needs besides the client to hand off the lock.
-    pub(crate) fn hand_off(&self, argument: ArgText, key: &LockKey, is_counted: bool) -> ArgText {
-        (argument.text(self.names.queue_names(is_counted)).text(" "))
-            .text(&self.names.channel_prefix(key))
-    }
-
     /// Returns the hold that a reply proves.
     pub(crate) fn proof(&self, token: FencingToken) -> Proof {
         let sent_at = self.sent_at;

@@ -35,26 +35,25 @@ impl ScriptCall for Acquire<'_> {
         let record = once.map(|once| &*once.selector);
         (context.names).append_all(&mut cmd, self.key, &KeyKind::DECLARED, record);
         let settings = context.settings;
-        let numbers = [
-            millis(settings.fence_ttl),
-            millis(self.timing.ttl()),
-            millis(self.timing.lease),
-            millis(self.wait),
-            settings.max_waiters.into(),
-        ];
-        let mut rest = ArgText::new().number(context.apply_by());
-        for number in numbers {
-            rest = rest.text(" ").number(number);
+        let rest = ArgText::new()
+            .number(context.apply_by())
+            .text(" ")
+            .number(millis(self.wait))
+            .text(" ")
+            .number(settings.max_waiters.into());
+        let mut rest = context.names.append_channels(rest, self.key);
+        if let Some(Once { gap, ttl, .. }) = once {
+            rest = (rest.text("\n").number(millis(*gap)))
+                .text(" ")
+                .number(millis(*ttl));
         }
         cmd.arg(context.owner(self.owner))
-            .arg(context.hand_off(rest.text(" "), self.key, is_counted))
+            .arg(rest)
+            .arg(millis(self.timing.ttl()))
+            .arg(millis(settings.fence_ttl))
             .arg(&*context.holder_name(self.metadata));
         if is_counted {
             cmd.arg(counted::kind_argument(self.kind));
-        }
-        if let Some(Once { gap, ttl, .. }) = once {
-            let (gap, ttl) = (millis(*gap), millis(*ttl));
-            cmd.arg(format!("{gap} {ttl}"));
         }
         cmd
     }
@@ -162,10 +161,8 @@ impl ScriptCall for Confirm<'_> {
         let is_counted = self.kind.is_counted();
         let form = Form::of(is_counted, self.once.is_some());
         let mut cmd = context.script_in(form, ScriptId::Confirm, script_ref);
-        // The holders, and the entries of the waiters.
-        let [lock, _, entries, _] = KeyKind::of(is_counted);
         let record = self.once.map(|once| &*once.selector);
-        (context.names).append_all(&mut cmd, self.key, &[lock, entries], record);
+        (context.names).append_all(&mut cmd, self.key, &[KeyKind::Lock], record);
         cmd.arg(context.owner(self.owner))
             .arg(millis(self.timing.ttl()));
         if let Some(once) = self.once {
@@ -265,14 +262,15 @@ impl ScriptCall for Release<'_> {
         let rest = ArgText::new()
             .number(millis(self.keep_for))
             .text(" ")
-            .number(millis(context.settings.fence_ttl))
-            .text(" ");
-        cmd.arg(context.owner(self.owner))
-            .arg(context.hand_off(rest, self.key, is_counted));
+            .number(millis(context.settings.fence_ttl));
+        let mut rest = context.names.append_channels(rest, self.key);
         if let Some((Once { gap, ttl, .. }, token)) = self.success {
-            let (gap, ttl) = (millis(*gap), millis(*ttl));
-            cmd.arg(format!("{token} {gap} {ttl}"));
+            rest = (rest.text("\n").number(token.get()).text(" "))
+                .number(millis(*gap))
+                .text(" ")
+                .number(millis(*ttl));
         }
+        cmd.arg(context.owner(self.owner)).arg(rest);
         cmd
     }
 
@@ -300,9 +298,9 @@ impl ScriptCall for Release<'_> {
         Ok((None, (released, has_more)))
     }
 
-    /// The lock is not at keys that are in use as another kind.
+    /// A counted lock is not at keys that are in use as another kind.
     fn conflict_reply(&self, _: &ScriptContext<'_>, error_text: &str) -> Option<Self::Reply> {
-        let is_other_kind = error_text.starts_with("WRONGTYPE");
+        let is_other_kind = self.kind.is_counted() && error_text.starts_with("WRONGTYPE");
         is_other_kind.then_some((ReleaseReply::default(), false))
     }
 }
@@ -320,13 +318,12 @@ impl ScriptCall for [CheckQueue] {
             (context.names).append(&mut cmd, &check.key, &KeyKind::DECLARED);
         }
         // In a cluster, all entries are for one lock.
-        let channels = self
-            .first()
-            .map(|check| context.names.channel_prefix(&check.key));
+        let channels = self.first().map_or_else(ArgText::new, |check| {
+            context.names.append_channels(ArgText::new(), &check.key)
+        });
         cmd.arg(context.client.as_str())
-            .arg(&*channels.unwrap_or_default())
             .arg(millis(context.settings.fence_ttl))
-            .arg(context.names.queue_names(is_counted));
+            .arg(channels);
         for check in self {
             cmd.arg(check.owners.len());
             for owner in &check.owners {
@@ -465,7 +462,7 @@ fn decode_inspection(
     let is_foreign_record = record.is_none() && !record_text.is_empty();
     let inspection = Inspection {
         kind: if holders.is_empty() {
-            parse_kind(head.split(' ').skip(3))
+            parse_kind(head.split(' ').skip(2))
         } else {
             held_kind
         },
@@ -515,11 +512,10 @@ impl ScriptCall for Revoke<'_> {
         let rest = ArgText::new()
             .number(millis(context.settings.fence_ttl))
             .text(" ")
-            .text(context.client.as_str())
-            .text(" ");
+            .text(context.client.as_str());
         cmd.arg(tokens.join(" "))
             .arg(u8::from(self.delete))
-            .arg(context.hand_off(rest, self.key, self.is_counted))
+            .arg(context.names.append_channels(rest, self.key))
             .arg(&context.settings.display_name);
         cmd
     }

@@ -34,13 +34,11 @@ impl ScriptCall for Downgrade<'_> {
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let mut cmd = context.script_in(Form::Counted, ScriptId::Downgrade, script_ref);
         (context.names).append_all(&mut cmd, self.key, &KeyKind::DECLARED, None);
-        let rest = ArgText::new()
-            .number(millis(context.settings.fence_ttl))
-            .text(" ");
+        let rest = ArgText::new().number(millis(context.settings.fence_ttl));
         cmd.arg(context.owner(self.owner))
             .arg(self.token.to_string())
             .arg(millis(self.timing.ttl()))
-            .arg(context.hand_off(rest, self.key, true));
+            .arg(context.names.append_channels(rest, self.key));
         cmd
     }
 

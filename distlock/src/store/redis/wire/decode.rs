@@ -215,8 +215,8 @@ pub(crate) fn parse_kind<'a>(mut fields: impl Iterator<Item = &'a str>) -> Optio
     }
 }
 
-/// The fields of a waiter's entry before its name: deadline, lease, TTL, kind, capacity, weight.
-const ENTRY_FIELDS: usize = 6;
+/// The fields of a waiter's entry before its name: deadline, TTL, kind, capacity, weight.
+const ENTRY_FIELDS: usize = 5;
 
 /// Reads the waiters at the end of an inspection, three fields each.
 pub(crate) fn decode_waiters(

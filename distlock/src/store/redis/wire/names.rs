@@ -6,6 +6,7 @@ use redis::Cmd;
 
 use crate::key::LockKey;
 use crate::store::client_id::ClientId;
+use crate::store::redis::wire::encode::ArgText;
 
 pub(crate) type ChannelsOfKey = for<'a> fn(&'a str, &LockKey) -> Cow<'a, str>;
 
@@ -17,9 +18,6 @@ pub(crate) struct Names {
     entry_prefix: String,
     fence_prefix: String,
     record_prefix: String,
-    /// How a script makes the names of the queue's two keys from that of a mutex, and of a counted
-    /// lock: the length before the word `lock`, and the words to put in its place.
-    queue_names: [String; 2],
     /// The prefix of every client's channel.
     pub(crate) channel_prefix: String,
     /// The key of the probe, which never exists.
@@ -47,6 +45,9 @@ impl KeyKind {
     pub(crate) const DECLARED: [KeyKind; 2] = [Self::Lock, Self::Fence];
 
     const MUTEX: [KeyKind; 4] = [Self::Lock, Self::Queue, Self::Entry, Self::Fence];
+
+    /// The order of a counted lock's queue is where a mutex has its entries, and the other way
+    /// round, so that each kind's scripts fail at the keys of the other (K1).
     const COUNTED: [KeyKind; 4] = [Self::Lock, Self::Entry, Self::Queue, Self::Fence];
 
     /// Returns all keys of a lock, in the order in which its scripts name them.
@@ -68,10 +69,6 @@ impl Names {
             entry_prefix: kind("entry"),
             fence_prefix: kind("fence"),
             record_prefix: kind("done"),
-            // The order of a counted lock's queue is where a mutex has its entries, and the other
-            // way round, so that each kind's scripts fail at the keys of the other (K1).
-            queue_names: ["queue entry", "entry queue"]
-                .map(|names| format!("{} {names}", namespace.len() + 1)),
             channel_prefix: kind("client"),
             probe: format!("{namespace}:probe"),
             epoch: format!("{namespace}:epoch"),
@@ -80,8 +77,13 @@ impl Names {
         }
     }
 
-    pub(crate) fn queue_names(&self, is_counted: bool) -> &str {
-        &self.queue_names[usize::from(is_counted)]
+    /// Appends what the names of a key's channels have besides the prefix of all channels.
+    pub(crate) fn append_channels(&self, argument: ArgText, key: &LockKey) -> ArgText {
+        let channels = self.channel_prefix(key);
+        match channels.strip_prefix(&self.channel_prefix) {
+            Some(suffix) if !suffix.is_empty() => argument.text(" ").text(suffix),
+            _ => argument,
+        }
     }
 
     pub(crate) fn lock(&self, key: &LockKey) -> String {
