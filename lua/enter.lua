@@ -58,7 +58,7 @@ local function enter(l, request, value)
     outcome = grant_next(l, owner)
   end
   if not l.my_token then
-    local function refused(how) return with_holders(l, { how, call.now, state(l) }) end
+    local function refused(how) return with_holders(l, { how, call.now, state(l) }, request.wait > 0) end
     if l.kind and l.kind ~= request.kind then return refused('other_kind') end
     if mine then return refused('busy') end -- revoked before its owner learned of the hold, or kept
     if outcome ~= 'free' or l.used + request.weight > request.capacity then
@@ -80,7 +80,7 @@ end
 local function open_request(kind, now_text, fence_value)
   local wait, max_waiters, channels = string.match(ARGV[2], '^%d+ (%d+) (%d+) ?([^\n]*)')
   local name, capacity, weight = string.match(kind, '^(%l+) (%d+) (%d+)$')
-  local owner = ARGV[1]
+  local owner = string.sub(ARGV[1], 3, -2)
   local call = begin_call(client_of(owner), ARGV[4], channels, now_text)
   return { owner = owner, ttl = tonumber(ARGV[3]), kind = name, capacity = tonumber(capacity), weight = tonumber(weight),
     wait = tonumber(wait), max_waiters = max_waiters, name = ARGV[5] },

@@ -12,9 +12,10 @@ local function leave(l, owner, hold, is_full)
   return (hold and 'released' or 'not_held') .. (outcome == 'more' and ' more' or '')
 end
 
--- Reads the arguments of a release. Returns the lock, and how long it is kept (ms).
+-- Reads the arguments of a release. Returns the lock, the owner, and how long the lock is kept (ms).
 local function open_release(fence_value)
   local min_hold, fence_ttl, channels = string.match(ARGV[2], '^(%d+) (%d+) ?([^\n]*)')
-  local call = begin_call(client_of(ARGV[1]), fence_ttl, channels, server_time())
-  return open_lock(call, KEYS[1], KEYS[2], QUEUE, ENTRIES, fence_value), tonumber(min_hold)
+  local owner = string.sub(ARGV[1], 3, -2)
+  local call = begin_call(client_of(owner), fence_ttl, channels, server_time())
+  return open_lock(call, KEYS[1], KEYS[2], QUEUE, ENTRIES, fence_value), owner, tonumber(min_hold)
 end

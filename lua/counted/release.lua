@@ -3,7 +3,7 @@
 -- ARGV  those of release.lua
 -- Reply that of `leave`
 --@include leave
-local owner, l, min_hold = ARGV[1], open_release()
+local l, owner, min_hold = open_release()
 local hold = read_state(l, owner)
 if hold and min_hold > 0 then
   put(l, owner, 'k', min_hold, hold)

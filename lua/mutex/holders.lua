@@ -90,14 +90,16 @@ end
 
 -- Returns a hold as the record of a counted lock.
 local function record(l, hold, left)
+  if left < 0 then left = hold.ttl end -- it has no TTL, until the next queue check
   return table.concat({ hold.flag, after(l.call, left), hold.ttl, hold.token, 1, hold.since, hold.name }, ' ')
 end
 
--- Appends the holder, as a field of a counted lock.
-local function with_holders(l, reply)
+-- Appends the holder, as a field of a counted lock. A command that waits does not shorten its TTL: the waiter's next queue
+-- check, at most half a second away, does.
+local function with_holders(l, reply, waits)
   if l.used > 0 then
     reply[#reply + 1] = l.holder
-    reply[#reply + 1] = record(l, l.hold, remaining(l))
+    reply[#reply + 1] = record(l, l.hold, waits and redis.call('PTTL', l.lock) or remaining(l))
   end
   return reply
 end
@@ -108,6 +110,5 @@ local function describe(l)
   local layout = string.match(value or '', '^[23] ')
   local owner, hold = parse(value or '', layout and tonumber(layout))
   if not hold then return value and '?' or '', {} end
-  local left = redis.call('PTTL', l.lock)
-  return layout .. 'mutex 1', { owner, record(l, hold, left < 0 and hold.ttl or left) }
+  return layout .. 'mutex 1', { owner, record(l, hold, redis.call('PTTL', l.lock)) }
 end

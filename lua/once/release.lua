@@ -4,7 +4,7 @@
 -- Reply that of `leave`, and ' recorded' if the record is that of this hold
 --@include leave
 --@include once/record
-local owner, l, min_hold = ARGV[1], open_release()
+local l, owner, min_hold = open_release()
 local succeeded, gap, record_ttl = string.match(ARGV[2], '\n(%d+) (%d+) (%d+)$')
 local key, call = KEYS[3], l.call
 local record = redis.pcall('GET', key)

@@ -2,7 +2,7 @@
 -- KEYS  lock
 -- ARGV  those of release.lua
 -- Reply 'released' or 'not_held'
-local lock, owner, min_hold = KEYS[1], ARGV[1], string.match(ARGV[2], '^%d+')
+local lock, owner, min_hold = KEYS[1], string.sub(ARGV[1], 3, -2), string.match(ARGV[2], '^%d+')
 local holder, zeros, token, since, name =
   string.match(redis.call('GET', lock) or '', '^3 (%x+:%d+) (0*)(%d+) %d+ (%d+) (.*)$')
 if holder ~= owner or zeros == '0' then return 'not_held' end

@@ -189,10 +189,10 @@ const EDITS: &[Edit] = &[
     Edit {
         saboteur: "failed-acquire-not-cancelled",
         scripts: &["acquire"],
-        passage: "owner, ttl = redis.call, KEYS[1], KEYS[2], ARGV[1], ARGV[3]\nlocal time = call('TIME')\n",
-        replacement: "owner, ttl = redis.call, KEYS[1], KEYS[2], ARGV[1], ARGV[3]
+        passage: "start, ttl = redis.call, KEYS[1], KEYS[2], ARGV[1], ARGV[3]\nlocal time = call('TIME')\n",
+        replacement: "start, ttl = redis.call, KEYS[1], KEYS[2], ARGV[1], ARGV[3]
 local was_free = redis.call('EXISTS', lock, (string.gsub(lock, ':lock:', ':queue:', 1))) == 0
-if was_free then redis.call('SET', lock, '2 ' .. owner .. ' 1 ' .. ttl .. ' 1 ' .. ARGV[5], 'PX', ttl) end
+if was_free then redis.call('SET', lock, start .. '1 ' .. ttl .. ' 1 ' .. ARGV[5], 'PX', ttl) end
 local time = call('TIME')
 ",
     },

@@ -121,6 +121,12 @@ impl<'a> Words<'a> {
         owner(self.next())
     }
 
+    /// Parses `2 client:number `, the start of a lock's value.
+    fn start_of_value(&mut self) -> (ClientId, OwnerNumber) {
+        let text = self.next().strip_prefix("2 ");
+        owner(text.and_then(|text| text.strip_suffix(' ')).unwrap())
+    }
+
     /// Parses the key of the success record of a lock, if there must be one.
     fn record(&mut self, key: &LockKey, is_once: bool) {
         if is_once {
@@ -268,7 +274,7 @@ fn op(
             assert_eq!(keys, 2 + u64::from(is_once));
             let key = words.lock(DECLARED);
             words.record(&key, is_once);
-            let (client, owner) = words.owner();
+            let (client, owner) = words.start_of_value();
             let (rest, once_numbers) = lines(words.next(), is_once);
             let rest: Vec<_> = rest.split(' ').collect();
             let [apply_by, wait, MAX_WAITERS] = rest[..] else {
@@ -374,7 +380,7 @@ fn op(
             assert_eq!(keys, 2 + u64::from(is_once));
             let key = words.lock(DECLARED);
             words.record(&key, is_once);
-            let (client, owner) = words.owner();
+            let (client, owner) = words.start_of_value();
             let (rest, success) = lines(words.next(), is_once);
             let (keep_for, rest) = rest.split_once(' ').unwrap();
             assert_eq!(rest, FENCE_TTL);

@@ -118,7 +118,10 @@ impl MemoryLock {
         if let Some((HoldState::Held, token)) = own {
             return AcquireReply::Held(context.proof(token));
         }
-        self.clamp_ttl(context.now);
+        if request.wait.is_zero() {
+            // A client that queues checks every half second, and cuts the TTL down then.
+            self.clamp_ttl(context.now);
+        }
         let holders = self.holds.views(context);
         let is_other = |existing: &LockKind| !existing.is_same(kind.lock_kind());
         if let Some(existing) = self.holds.kind().filter(is_other) {

@@ -127,7 +127,14 @@ impl Bench {
         max_waiters: &str,
     ) -> Reply {
         let rest = format!("{apply_by:0>16} {wait} {max_waiters}");
-        let args = [owner, &rest, ttl, FENCE_TTL, "name", NUMBER];
+        let args = [
+            &format!("2 {owner} "),
+            &rest,
+            ttl,
+            FENCE_TTL,
+            "name",
+            NUMBER,
+        ];
         self.run(ACQUIRE, &DECLARED, &args)
     }
 
@@ -155,7 +162,7 @@ impl Bench {
 
     fn try_release(&mut self, owner: &str) -> Reply {
         let rest = format!("0 {FENCE_TTL}");
-        self.run(RELEASE, &DECLARED, &[owner, &rest, NUMBER])
+        self.run(RELEASE, &DECLARED, &[&format!("2 {owner} "), &rest, NUMBER])
     }
 
     /// Returns true if `owner` was the holder.

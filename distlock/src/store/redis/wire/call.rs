@@ -10,7 +10,7 @@ use crate::protocol::holder_name;
 use crate::protocol::messages::{Acquire, OwnerNumber, Proof};
 use crate::protocol::store_error::StoreError;
 use crate::store::client_id::ClientId;
-use crate::store::redis::wire::encode::ArgText;
+use crate::store::redis::wire::argument::ArgText;
 use crate::store::redis::wire::names::Names;
 use crate::store::redis::wire::scripts::{Form, ScriptId, ScriptRef, Scripts};
 use crate::store::{EventSink, Settings};
@@ -84,6 +84,16 @@ impl<'a> ScriptContext<'a> {
             .text(self.client.as_str())
             .text(":")
             .number(owner)
+    }
+
+    /// Returns the start of the value of a lock that an owner holds.
+    pub(crate) fn start_of_value(&self, owner: OwnerNumber) -> ArgText {
+        ArgText::new()
+            .text(self.names.layout)
+            .text(self.client.as_str())
+            .text(":")
+            .number(owner)
+            .text(" ")
     }
 
     /// Returns the argument that names the holder to other clients.

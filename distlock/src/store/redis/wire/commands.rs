@@ -14,10 +14,11 @@ use crate::protocol::store_error::{Code, StoreError};
 use crate::store::StoreEvent;
 use crate::store::client_id::parse_number;
 use crate::store::command::{Confirm, DeleteRecord, Inspect, Release, Revoke};
+use crate::store::redis::wire::argument::ArgText;
 use crate::store::redis::wire::call::{Decoded, ScriptCall, ScriptContext};
 use crate::store::redis::wire::counted;
 use crate::store::redis::wire::decode::{decode_fence, decode_record, decode_waiters, parse_kind};
-use crate::store::redis::wire::encode::{ArgText, millis};
+use crate::store::redis::wire::encode::millis;
 use crate::store::redis::wire::errors::{self, CONFLICT};
 use crate::store::redis::wire::names::KeyKind;
 use crate::store::redis::wire::reply::{self, ReplyReader};
@@ -47,7 +48,7 @@ impl ScriptCall for Acquire<'_> {
                 .text(" ")
                 .number(millis(*ttl));
         }
-        cmd.arg(context.owner(self.owner))
+        cmd.arg(context.start_of_value(self.owner))
             .arg(rest)
             .arg(millis(self.timing.ttl()))
             .arg(millis(settings.fence_ttl))
@@ -270,7 +271,7 @@ impl ScriptCall for Release<'_> {
                 .text(" ")
                 .number(millis(*ttl));
         }
-        cmd.arg(context.owner(self.owner)).arg(rest);
+        cmd.arg(context.start_of_value(self.owner)).arg(rest);
         cmd
     }
 

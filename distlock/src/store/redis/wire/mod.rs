@@ -1,5 +1,6 @@
 //! The data exchanged with Redis: scripts, key names, commands, replies and errors.
 
+pub(crate) mod argument;
 pub(crate) mod call;
 pub(crate) mod commands;
 pub(crate) mod counted;

@@ -6,7 +6,7 @@ use redis::Cmd;
 
 use crate::key::LockKey;
 use crate::store::client_id::ClientId;
-use crate::store::redis::wire::encode::ArgText;
+use crate::store::redis::wire::argument::ArgText;
 
 pub(crate) type ChannelsOfKey = for<'a> fn(&'a str, &LockKey) -> Cow<'a, str>;
 
