@@ -191,6 +191,7 @@ impl Config {
                 state.faults.flushes -= 1;
                 state.server.lock = None;
                 state.server.queue.clear();
+                state.server.notes = Default::default();
                 state.server.era = true;
             }
             Action::Refuse => {

@@ -52,7 +52,7 @@ impl Protocol for Config {
             Claim::InOrder => !state.wrongs.passed,
             Claim::NothingLeft => {
                 let owner = server.lock.map(|lock| lock.owner);
-                let queued = server.queue.iter().map(|entry| entry.id);
+                let queued = server.queue.iter().copied();
                 queued.chain(owner).all(|id| {
                     let client = &state.clients[id.client()];
                     client.crashed || client.id() == Some(id) || client.has_cancel(id)

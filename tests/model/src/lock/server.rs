@@ -2,7 +2,7 @@
 //! client's connection at once, before all later replies of the server.
 
 use super::config::{Durations, Rules};
-use super::state::{Entry, Id, Link, Lock, State};
+use super::state::{Id, Link, Lock, State};
 use super::wire::{Body, Message, Proof, Sight};
 use crate::tokens::{Token, Tokens as _};
 
@@ -52,6 +52,7 @@ impl Running<'_> {
                 Driven::Mine | Driven::Free => {
                     self.note_passed(id);
                     self.remove(id);
+                    self.forget_notes();
                     let token = self.take(id, ttl);
                     return held(token);
                 }
@@ -65,12 +66,13 @@ impl Running<'_> {
         {
             lock.ttl = ttl;
             let token = lock.token;
-            self.remove(id);
+            self.hear(id.client());
             return held(token);
         }
-        let server = &mut self.state.server;
-        if !server.queue.iter().any(|entry| entry.id == id) {
-            server.queue.push(Entry { id, marked: false });
+        self.hear(id.client());
+        let queue = &mut self.state.server.queue;
+        if !queue.contains(&id) {
+            queue.push(id);
         }
         Body::Queued
     }
@@ -84,7 +86,7 @@ impl Running<'_> {
                 }
                 lock.ttl = self.durations.lease;
                 let (token, era) = (lock.token, server.era);
-                self.remove(id);
+                self.hear(id.client());
                 Body::Confirmed(Proof { token, left, era })
             }
             _ => Body::NotYours,
@@ -100,13 +102,12 @@ impl Running<'_> {
         if held {
             server.lock = None;
         }
-        let Some(&head) = server.queue.first() else {
+        if server.queue.is_empty() {
             return Body::Released;
-        };
-        let is_free = server.lock.is_none();
-        if !held || head.id == id {
-            self.remove(id);
         }
+        let is_free = server.lock.is_none();
+        self.hear(id.client());
+        self.remove(id);
         if is_free && (held || self.rules.check_queue) {
             self.drive(None);
         }
@@ -114,6 +115,7 @@ impl Running<'_> {
     }
 
     pub(crate) fn check_queue(&mut self, id: Id) -> Option<Body> {
+        self.hear(id.client());
         if self.state.server.lock.is_none() && self.drive(None) == Driven::Refused {
             // An error for this lock; the next queue check retries.
             return None;
@@ -121,7 +123,7 @@ impl Running<'_> {
         let server = &self.state.server;
         let sight = if server.lock.is_some_and(|lock| lock.owner == id) {
             Sight::Yours
-        } else if server.queue.iter().any(|entry| entry.id == id) {
+        } else if server.queue.contains(&id) {
             Sight::Queued
         } else {
             Sight::Missing
@@ -148,40 +150,38 @@ impl Running<'_> {
     fn drive(&mut self, me: Option<Id>) -> Driven {
         loop {
             let Some(&head) = self.state.server.queue.first() else {
+                self.forget_notes();
                 return Driven::Free;
             };
-            if !head.marked && Some(head.id) == me {
+            if Some(head) == me {
                 return Driven::Mine;
             }
-            let client = head.id.client();
-            let alive = client == self.client || self.state.clients[client].is_subscribed();
+            let client = head.client();
+            let is_subscribed = self.state.clients[client].is_subscribed();
+            // A client whose last grant expired without a confirmation does not answer.
+            let is_silent = self.state.server.notes[client] == Some(0);
+            let is_alive = (client == self.client || is_subscribed) && !is_silent;
             if self.state.server.refusing {
-                if !head.marked && alive && !self.rules.write_first {
+                if is_alive && !self.rules.write_first {
                     let token = self.state.newest() + 1;
-                    self.publish(head.id, token);
+                    self.publish(head, token);
                 }
                 return Driven::Refused;
             }
-            if head.marked {
-                // The grant expired without a confirmation, so that client does not answer.
-                if client == self.client {
-                    self.remove(head.id);
-                } else {
-                    let queue = &mut self.state.server.queue;
-                    queue.retain(|entry| entry.id.client() != client);
-                }
-            } else if alive {
-                self.grant(head.id);
+            self.remove(head);
+            if is_alive {
+                self.grant(head);
                 return Driven::Granted;
-            } else {
-                self.remove(head.id);
             }
         }
     }
 
     fn grant(&mut self, id: Id) {
-        for entry in self.state.server.queue.iter_mut() {
-            entry.marked |= entry.id == id;
+        let server = &mut self.state.server;
+        if server.queue.is_empty() {
+            self.forget_notes();
+        } else {
+            server.notes[id.client()] = Some(self.durations.grant);
         }
         let token = self.take(id, self.durations.grant);
         self.publish(id, token);
@@ -207,13 +207,24 @@ impl Running<'_> {
     }
 
     fn remove(&mut self, id: Id) {
-        self.state.server.queue.retain(|entry| entry.id != id);
+        self.state.server.queue.retain(|waiter| *waiter != id);
+    }
+
+    /// Notes that a client responds.
+    fn hear(&mut self, client: usize) {
+        self.state.server.notes[client] = None;
+    }
+
+    /// Notes exist only while there is a queue.
+    fn forget_notes(&mut self) {
+        if self.state.server.queue.is_empty() {
+            self.state.server.notes = Default::default();
+        }
     }
 
     /// Records whether the taker passed another waiter. `drive` has removed the dead entries.
     fn note_passed(&mut self, id: Id) {
         let queue = &self.state.server.queue;
-        let mut ahead = queue.iter().take_while(|entry| entry.id != id);
-        self.state.wrongs.passed |= ahead.any(|entry| !entry.marked);
+        self.state.wrongs.passed |= queue.first().is_some_and(|head| *head != id);
     }
 }

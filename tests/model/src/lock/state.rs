@@ -44,18 +44,12 @@ pub(crate) struct Lock {
     pub(crate) ttl: u8,
 }
 
-/// An entry of the queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Entry {
-    pub(crate) id: Id,
-    /// Granted, and not confirmed yet.
-    pub(crate) marked: bool,
-}
-
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Server {
     pub(crate) lock: Option<Lock>,
-    pub(crate) queue: List<Entry, 9>,
+    pub(crate) queue: List<Id, 9>,
+    /// The ticks until the last grant of each client expires, unless it has been heard of since.
+    pub(crate) notes: [Option<u8>; CLIENTS],
     /// Set while the server refuses writes.
     pub(crate) refusing: bool,
     /// Set once data was lost; earlier grants belong to the other era.
@@ -265,7 +259,7 @@ impl State {
         let client = &self.clients[id.client()];
         let mut commands = client.up.iter().chain(&client.old);
         self.server.lock.is_some_and(|lock| lock.owner == id)
-            || self.server.queue.iter().any(|entry| entry.id == id)
+            || self.server.queue.contains(&id)
             || client.id() == Some(id)
             || client.has_cancel(id)
             || commands.any(|command| command.id == id)

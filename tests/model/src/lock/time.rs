@@ -13,6 +13,7 @@ pub(crate) fn tick(state: &mut State, checks_queue: bool) {
             state.server.lock = None;
         }
     }
+    state.server.notes.iter_mut().flatten().for_each(less);
     for client in &mut state.clients {
         match &mut client.call {
             Call::Idle => {}
