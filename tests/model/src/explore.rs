@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::hash::Hash;
-use std::mem::{Discriminant, discriminant};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
@@ -75,8 +74,10 @@ pub(crate) trait Protocol: Send + Sync + 'static {
     type Action: Copy + Debug + PartialEq;
     /// The data of a trace besides the states.
     type Trace;
-    /// The step in which time passes, if the model has time.
-    const TICK: Option<Self::Action> = None;
+    /// Returns true for the step in which time passes.
+    fn is_tick(_: &Self::Action) -> bool {
+        false
+    }
 
     fn initial(&self) -> Self::State;
     /// Adds every step that can be taken next.
@@ -213,11 +214,12 @@ impl<P: Protocol> Explored<P> {
     }
 
     fn walk(&self, walks: u64, length: usize) -> Report {
-        let (mut states, mut kinds) = (0, HashMap::<Discriminant<P::Action>, String>::new());
+        let (mut states, mut kinds) = (0, HashMap::<String, String>::new());
         let mut visit = |action| {
             states += 1;
-            let kind = kinds.entry(discriminant(&action));
-            kind.or_insert_with(|| format!("{action:?}"));
+            let step = format!("{action:?}");
+            let kind = step.split('(').next().unwrap_or_default().to_owned();
+            kinds.entry(kind).or_insert(step);
         };
         let counter_example = (0..walks).find_map(|seed| self.walk_once(seed, length, &mut visit));
         Report {

@@ -60,19 +60,19 @@
 //! A released id may come back until its second release. The claims allow this while the client
 //! knows of the id.
 
-mod action;
 mod client;
 mod config;
-mod effects;
+mod network;
 mod protocol;
+mod reentry;
 mod scenarios;
 mod server;
 mod state;
 mod steps;
 mod time;
+mod timed;
 mod tokens;
 mod wire;
 
-pub use action::KINDS;
-pub use config::{Config, Durations, Faults, Rules};
+pub use config::{Config, Durations, Faults, Part, Request, Rules, Scope};
 pub use scenarios::{clean, deep, every_step, removals};

@@ -1,33 +1,60 @@
 //! The scenarios that are explored.
 
-use super::config::{Config, Durations, Faults, LONG, Rules, SHORT};
-use crate::explore::Claim;
+use super::config::{
+    Config, Durations, Faults, LONG, ONLY, Part, READ, Request, Rules, SHORT, Scope, UNTIMED, WRITE,
+};
+use crate::explore::{Claim, Claim::*};
 use crate::rule;
 use crate::scenario::{Removal, Scenario};
 
 const NONE: Faults = Faults::NONE;
-const EACH: Faults = Faults::EACH.overtakes(0);
+/// One or two of two permits.
+const ONE: Request = Request::permits(1, 2);
+const TWO: Request = Request::permits(2, 2);
+/// Two permits of three.
+const OF_THREE: Request = Request::permits(2, 3);
+/// Every fault of the detailed network with its own step.
+const EACH: Faults = NONE
+    .cuts(1)
+    .closes(1)
+    .crashes(1)
+    .flushes(1)
+    .refusals(1)
+    .give_ups(1)
+    .late_ticks(1);
 const DOUBT: Durations = Durations {
     doubt: true,
     ..SHORT
 };
+const CLAIMS: [Claim; 10] = [
+    Exclusive,
+    Proven,
+    TokensRise,
+    InOrder,
+    NothingLeft,
+    Served,
+    ServedAtOnce,
+    Counted,
+    Lifetime,
+    Fenced,
+];
 
+/// Returns a scenario of the detailed network.
 fn scenario(calls: &'static [u8], durations: Durations, faults: Faults) -> Config {
+    let scope = Scope {
+        requests: &[],
+        processes: &[],
+        durations,
+        is_coarse: false,
+    };
     let served_within = match faults.crashes {
         // Within a tick, a grant that was not received expires or is found by a queue check.
         0 => 1,
         // The lease of a crashed client's lock, and the grant of its place in the queue.
         _ => durations.lease + durations.grant,
     };
-    let claims = [
-        Claim::Exclusive,
-        Claim::Proven,
-        Claim::TokensRise,
-        Claim::InOrder,
-        Claim::NothingLeft,
-        Claim::Served,
-    ];
-    Scenario::new(calls, Rules::ALL, durations, faults, &claims).served_within(served_within)
+    Scenario::new(calls, Rules::ALL, Part::Protocol(scope), faults, &CLAIMS)
+        .served_within(served_within)
 }
 
 /// Two clients with one call each.
@@ -45,10 +72,64 @@ fn three(faults: Faults) -> Config {
     scenario(&[1, 1, 1], SHORT, faults)
 }
 
+/// Declares the scenarios of the coarse network: the requests, the number of clients of each process
+/// unless it is one, the faults, and whether holds are renewed.
+macro_rules! coarse {
+    ($($scenario:ident: [$($request:expr),*], $processes:expr, $faults:expr, $renewals:expr;)*) => {
+        $(fn $scenario() -> Config {
+            let scope = Scope {
+                requests: &[$($request),*],
+                processes: &$processes,
+                durations: UNTIMED,
+                is_coarse: true,
+            };
+            let calls = &[$({ let _ = $request; 1 }),*];
+            let setup = Part::Protocol(scope);
+            let scenario = Scenario::new(calls, Rules::ALL, setup, $faults, &CLAIMS);
+            Scenario { renewals: $renewals, ..scenario }
+        })*
+
+        fn coarse() -> Vec<Config> {
+            vec![$($scenario()),*]
+        }
+    };
+}
+
+coarse! {
+    permits: [ONE, ONE, TWO], [], NONE.delays(1).lost_pushes(1).give_ups(1), false;
+    permits_crash: [ONE, TWO, ONE, ONE], [], NONE.crashes(1), false;
+    permits_late: [ONLY, ONLY, ONLY], [], NONE.delays(2), true;
+    permits_stop: [ONE, ONE, TWO], [], NONE.stops(1), false;
+    numbers: [ONLY, ONE, ONLY], [], NONE.delays(1).lost_pushes(1), false;
+    numbers_of_dead: [TWO, ONLY, OF_THREE, ONE], [], NONE.crashes(1).give_ups(1), false;
+    kinds: [READ, ONE, WRITE], [], NONE.delays(1).lost_pushes(1), false;
+    phases: [READ, WRITE, READ, READ], [], NONE.lost_pushes(1), false;
+    crash: [READ, WRITE, READ, READ], [], NONE.crashes(1), false;
+    late_crash: [READ, WRITE, READ], [], NONE.crashes(1).delays(1), true;
+    give_up: [READ, WRITE, READ], [], NONE.give_ups(1).lost_pushes(1).delays(1), false;
+    stop: [READ, WRITE, READ], [], NONE.stops(1), false;
+    dead_waiters: [READ, WRITE, WRITE, READ], [1, 2, 1], NONE.crashes(1), false;
+    dead_readers: [WRITE, READ, READ, READ], [1, 3], NONE.crashes(1), false;
+    downgrade: [WRITE, READ, READ], [], NONE.downgrades(1).delays(1).lost_pushes(1), true;
+    late_downgrade: [WRITE, READ, READ], [], NONE.downgrades(1).delays(2), false;
+    writers: [WRITE, WRITE, READ], [], NONE.downgrades(1).delays(1).lost_pushes(1), false;
+    revocation: [READ, READ, READ], [], NONE.revocations(2), true;
+    writer_revoked: [WRITE, READ, WRITE], [], NONE.revocations(1).lost_pushes(1), true;
+    deletion: [READ, READ, WRITE], [], NONE.revocations(2).crashes(1), false;
+}
+
+fn clock() -> Config {
+    Scenario::new(&[1, 1], Rules::ALL, Part::Clock, NONE.clock_steps(2), &[Counted])
+}
+
+fn trees() -> Config {
+    Scenario::new(&[1, 1], Rules::ALL, Part::Trees, NONE, &[Exclusive, ServedAtOnce])
+}
+
 /// Explorations of the whole protocol that a test can afford.
 #[must_use]
 pub fn clean() -> Vec<Config> {
-    vec![
+    let mut all = vec![
         twice(NONE.late_ticks(1)),
         twice(NONE.cuts(1)),
         twice(NONE.crashes(1)),
@@ -63,7 +144,11 @@ pub fn clean() -> Vec<Config> {
         three(NONE.crashes(1)),
         three(EACH).depth(8),
         two(NONE.cuts(1).overtakes(1).give_ups(1).late_ticks(1)),
-    ]
+        clock(),
+        trees(),
+    ];
+    all.extend(coarse());
+    all
 }
 
 /// Larger explorations, which take minutes and gigabytes.
@@ -84,19 +169,22 @@ pub fn deep() -> Vec<Config> {
         three(NONE.cuts(1).late_ticks(1)),
         three(lossy.cuts(0)),
         scenario(&[1, 1, 1], DOUBT, EACH).renewals().depth(13),
+        late_crash().faults(NONE.crashes(1).delays(2)),
+        writers().faults(NONE.downgrades(1).delays(2).lost_pushes(1)),
+        crash().faults(NONE.crashes(1).lost_pushes(1)),
+        permits_crash().faults(NONE.crashes(1).delays(1)),
     ]
 }
 
-/// Every rule that the protocol depends on, with the smallest exploration that needs it.
+/// Every rule that the protocol depends on, with a small exploration that needs it.
 #[must_use]
-pub fn removals() -> Vec<Removal<Durations>> {
-    use Claim::*;
-    let removal = Removal::<Durations>::new;
+pub fn removals() -> Vec<Removal<Part>> {
+    let removal = Removal::<Part>::new;
     let refusing = two(NONE.closes(1).refusals(1).late_ticks(2));
-    let crash = two(NONE.crashes(1));
+    let dies = two(NONE.crashes(1));
     // `Proven` fails before the body meets another body.
     let early: &[Claim] = &[Exclusive, Proven];
-    vec![
+    let mut all = vec![
         removal(rule!(grant_age), three(NONE.late_ticks(1)), early),
         removal(
             rule!(token_of_proof),
@@ -117,11 +205,64 @@ pub fn removals() -> Vec<Removal<Durations>> {
             &[NothingLeft],
         ),
         removal(rule!(write_first), refusing, early),
-        removal(rule!(check_queue), crash.clone(), &[Served]),
+        removal(rule!(check_queue), dies.clone(), &[Served]),
         // The waiter is stuck, so no bound is long enough.
-        removal(rule!(check_queue), crash.served_within(200), &[Served]),
+        removal(rule!(check_queue), dies.served_within(200), &[Served]),
         removal(rule!(queue_order), three(NONE), &[InOrder]),
-    ]
+    ];
+    all.extend(coarse_removals());
+    all
+}
+
+/// Declares the rules, each with a scenario that needs it and a claim that fails without it.
+macro_rules! coarse_removals {
+    ($($rule:ident: $scenario:ident, $claim:ident;)*) => {
+        fn coarse_removals() -> Vec<Removal<Part>> {
+            vec![$(Removal::<Part>::new(rule!($rule), $scenario(), &[$claim]),)*]
+        }
+    };
+}
+
+coarse_removals! {
+    expired_is_absent: permits_late, Exclusive;
+    record_first: permits_stop, Exclusive;
+    one_write: permits_stop, Exclusive;
+    head_only: permits, InOrder;
+    queue_order: phases, InOrder;
+    release_serves: permits_crash, ServedAtOnce;
+    cancel_serves: give_up, ServedAtOnce;
+    downgrade_serves: downgrade, ServedAtOnce;
+    failed_downgrade_serves: late_downgrade, ServedAtOnce;
+    acquire_serves: permits_crash, ServedAtOnce;
+    acquire_serves_on: late_crash, ServedAtOnce;
+    revoke_serves: deletion, ServedAtOnce;
+    check_serves: crash, Served;
+    dead_heads_leave: dead_waiters, ServedAtOnce;
+    new_phase_token: writers, Fenced;
+    new_downgrade_token: downgrade, Fenced;
+    shared_token: phases, Fenced;
+    revocation_ends_phase: revocation, Fenced;
+    revokes_once: revocation, Fenced;
+    deletes_once: deletion, Fenced;
+    revokes_neighbors: deletion, Fenced;
+    write_ends_first: downgrade, Exclusive;
+    downgrade_once: downgrade, Fenced;
+    renewal_of_token: downgrade, Lifetime;
+    skips_silent: dead_waiters, ServedAtOnce;
+    revoked_ends: revocation, Lifetime;
+    one_record: permits, Counted;
+    record_not_number: permits, Exclusive;
+    one_kind: kinds, Exclusive;
+    own_number: numbers, Exclusive;
+    recounts_when_due: clock, Counted;
+    recounts_after_step: clock, Counted;
+    recount_shortens: clock, Counted;
+    grant_lowers_expiry: clock, Counted;
+    renewal_lowers_expiry: clock, Counted;
+    renewal_keeps_time: clock, Counted;
+    reenters_by_kind: trees, Exclusive;
+    rejects_upgrade: trees, ServedAtOnce;
+    adds_permits: trees, ServedAtOnce;
 }
 
 /// A scenario in which every kind of step occurs.

@@ -6,11 +6,12 @@ use std::hash::{Hash, Hasher};
 use super::config::Faults;
 use super::wire::{Command, Message, Proof};
 use crate::List;
+use crate::explore::Claim;
 use crate::hashing::pack;
 use crate::tokens::Token;
 
 /// The maximum number of clients.
-pub(crate) const CLIENTS: usize = 3;
+pub(crate) const CLIENTS: usize = 4;
 
 /// The number of ids of one client that may be known anywhere at the same time.
 pub(crate) const IDS: u8 = 4;
@@ -35,10 +36,21 @@ impl fmt::Debug for Id {
     }
 }
 
-/// The lock's key in the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Lock {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Flag {
+    /// Granted to a waiter, and not confirmed.
+    #[default]
+    Granted,
+    Held,
+    Revoked,
+}
+
+/// The server's record of a holder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Record {
     pub(crate) owner: Id,
+    pub(crate) flag: Flag,
+    pub(crate) weight: u8,
     pub(crate) token: Token,
     /// Ticks until it expires.
     pub(crate) ttl: u8,
@@ -46,14 +58,35 @@ pub(crate) struct Lock {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Server {
-    pub(crate) lock: Option<Lock>,
+    /// In the order of their owners.
+    pub(crate) records: List<Record, 6>,
+    /// The capacity of the last grant, or 0 without holders.
+    pub(crate) capacity: u8,
+    /// The sum of the weights, as the server stores it.
+    pub(crate) used: u8,
+    /// Set if a record may have expired since the last recount.
+    pub(crate) is_due: bool,
+    /// The last token. Only readers and writers need it.
+    pub(crate) fence: Token,
+    /// The token of the phase of readers, or 0.
+    pub(crate) phase_token: Token,
     pub(crate) queue: List<Id, 9>,
-    /// The ticks until the last grant of each client expires, unless it has been heard of since.
+    /// The ticks until the last grant of each process expires, unless it has been heard of since.
     pub(crate) notes: [Option<u8>; CLIENTS],
     /// Set while the server refuses writes.
     pub(crate) refusing: bool,
     /// Set once data was lost; earlier grants belong to the other era.
     pub(crate) era: bool,
+}
+
+impl Server {
+    pub(crate) fn record(&self, id: Id) -> Option<Record> {
+        self.records.iter().find(|record| record.owner == id).copied()
+    }
+
+    pub(crate) fn weights(&self) -> u8 {
+        self.records.iter().map(|record| record.weight).sum()
+    }
 }
 
 /// The command connection, as its client sees it.
@@ -97,6 +130,10 @@ pub(crate) enum Phase {
     Confirming(u8, Token),
     /// A confirmation failed; the id must be cancelled.
     Failed,
+    /// The write hold has ended, and the call will request a read hold for it.
+    ToDowngrade,
+    /// The call waits for the reply to a downgrade, for this many ticks.
+    Downgrading(u8),
 }
 
 /// The activity of a client.
@@ -119,6 +156,8 @@ pub(crate) enum Call {
         confirmed: bool,
         /// Set while a confirmation is in flight.
         confirming: bool,
+        /// Set once the resource has seen the token.
+        accessed: bool,
     },
 }
 
@@ -159,7 +198,7 @@ pub(crate) enum Renewal {
     /// In flight to the server.
     Requested(Id, Token, u8),
     /// In flight to the client, with the ticks of its validity, or `None` if the lock is gone.
-    Answered(Id, Option<u8>),
+    Answered(Id, Token, Option<u8>),
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -182,6 +221,8 @@ pub(crate) struct Client {
     /// Commands in flight on the previous connection.
     pub(crate) old: List<Command, 4>,
     pub(crate) renewal: Renewal,
+    /// The token of an ended write hold, or 0. A write with it may still reach the resource.
+    pub(crate) write_token: Token,
 }
 
 impl Client {
@@ -203,15 +244,6 @@ impl Client {
     }
 }
 
-/// Violations in the past of a state that its other fields do not show.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Wrongs {
-    /// Set if a client took the lock before another client that was queued in front of it.
-    pub(crate) passed: bool,
-    /// Set if a body started with a token that was not above the token of an earlier body.
-    pub(crate) inverted: bool,
-}
-
 /// The whole system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
@@ -219,33 +251,27 @@ pub(crate) struct State {
     pub(crate) clients: [Client; CLIENTS],
     /// Faults that may still happen.
     pub(crate) faults: Faults,
-    /// The token and the era of the body that started last.
+    /// The token and the era of the body that started last, of those that exclude all others.
     pub(crate) last: (Token, bool),
-    pub(crate) wrongs: Wrongs,
+    /// The largest token of a reader or writer.
+    pub(crate) newest: Token,
+    /// The largest token that the resource has seen.
+    pub(crate) seen: Token,
+    /// The claims that a step has violated, as bits.
+    pub(crate) violated: u16,
 }
 
 impl Hash for State {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
-        let whole = (
-            &self.server,
-            &self.clients,
-            self.faults,
-            self.last,
-            self.wrongs,
-        );
+        let tokens = (self.last, self.newest, self.seen);
+        let whole = (&self.server, &self.clients, self.faults, tokens, self.violated);
         hasher.write(&pack(whole));
     }
 }
 
 impl State {
-    /// Returns the valid holds.
-    pub(crate) fn holders(&self) -> impl Iterator<Item = (Id, Proof)> + '_ {
-        self.clients.iter().filter_map(|client| match client.call {
-            Call::Holding { id, proof, .. } if proof.left > 0 && !client.crashed => {
-                Some((id, proof))
-            }
-            _ => None,
-        })
+    pub(crate) fn violate_if(&mut self, is_wrong: bool, claim: Claim) {
+        self.violated |= u16::from(is_wrong) << claim as u8;
     }
 
     /// Returns an id of the client that is not known anywhere.
@@ -258,7 +284,7 @@ impl State {
     fn knows(&self, id: Id) -> bool {
         let client = &self.clients[id.client()];
         let mut commands = client.up.iter().chain(&client.old);
-        self.server.lock.is_some_and(|lock| lock.owner == id)
+        self.server.record(id).is_some()
             || self.server.queue.contains(&id)
             || client.id() == Some(id)
             || client.has_cancel(id)
@@ -266,7 +292,7 @@ impl State {
             || client.down.iter().any(|message| message.id == id)
             || match client.renewal {
                 Renewal::None => false,
-                Renewal::Requested(of, ..) | Renewal::Answered(of, _) => of == id,
+                Renewal::Requested(of, ..) | Renewal::Answered(of, ..) => of == id,
             }
     }
 }

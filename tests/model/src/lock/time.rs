@@ -7,11 +7,10 @@ use super::wire::{Body, Command, Message, Script};
 /// one.
 pub(crate) fn tick(state: &mut State, checks_queue: bool) {
     let less = |left: &mut u8| *left = left.saturating_sub(1);
-    if let Some(lock) = &mut state.server.lock {
-        less(&mut lock.ttl);
-        if lock.ttl == 0 {
-            state.server.lock = None;
-        }
+    let server = &mut state.server;
+    for record in server.records.iter_mut() {
+        less(&mut record.ttl);
+        server.is_due |= record.ttl == 0;
     }
     state.server.notes.iter_mut().flatten().for_each(less);
     for client in &mut state.clients {
@@ -19,7 +18,7 @@ pub(crate) fn tick(state: &mut State, checks_queue: bool) {
             Call::Idle => {}
             Call::Waiting { phase, signal, .. } => {
                 match phase {
-                    Phase::Acquiring(timer) | Phase::Confirming(timer, _) => less(timer),
+                    Phase::Acquiring(timer) | Phase::Confirming(timer, _) | Phase::Downgrading(timer) => less(timer),
                     Phase::Queued { may_check } => {
                         let sent = |command: &Command| command.script == Script::CheckQueue;
                         let seen = |message: &Message| matches!(message.body, Body::Seen(_));
@@ -27,7 +26,7 @@ pub(crate) fn tick(state: &mut State, checks_queue: bool) {
                             && !client.up.iter().any(sent)
                             && !client.down.iter().any(seen);
                     }
-                    Phase::ToAcquire | Phase::Failed => {}
+                    Phase::ToAcquire | Phase::Failed | Phase::ToDowngrade => {}
                 }
                 if let Signal::Granted(proof) = signal {
                     less(&mut proof.left);
@@ -49,7 +48,7 @@ pub(crate) fn tick(state: &mut State, checks_queue: bool) {
             }
         }
         match &mut client.renewal {
-            Renewal::Requested(_, _, left) | Renewal::Answered(_, Some(left)) => less(left),
+            Renewal::Requested(_, _, left) | Renewal::Answered(_, _, Some(left)) => less(left),
             _ => {}
         }
     }

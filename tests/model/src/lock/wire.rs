@@ -9,6 +9,7 @@ use crate::tokens::Token;
 pub(crate) enum Script {
     Acquire,
     Confirm,
+    Downgrade,
     /// Also cancels.
     Release,
     #[default]
@@ -48,10 +49,11 @@ impl Command {
         }
     }
 
-    pub(crate) fn confirm(id: Id, lease: u8) -> Self {
+    /// Creates a confirmation or a downgrade.
+    pub(crate) fn proving(script: Script, id: Id, lease: u8) -> Self {
         Command {
             left: lease,
-            ..Command::new(Script::Confirm, id)
+            ..Command::new(script, id)
         }
     }
 
@@ -90,11 +92,13 @@ pub(crate) enum Body {
     Late,
     /// To an acquire: an error.
     AcquireFailed,
-    /// To a confirmation: the id has the lock.
+    /// To an acquire: the hold was revoked, or the lock is in use as another kind.
+    Rejected,
+    /// To a confirmation or a downgrade: the id has the lock.
     Confirmed(Proof),
-    /// To a confirmation: the id does not have the lock.
+    /// To a confirmation or a downgrade: the id does not have the lock.
     NotYours,
-    /// To a confirmation: an error.
+    /// To a confirmation or a downgrade: an error.
     ConfirmFailed,
     /// To a queue check.
     Seen(Sight),

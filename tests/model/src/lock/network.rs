@@ -1,0 +1,296 @@
+//! The steps of connections, of the server, and of time.
+
+use super::state::{CLIENTS, Call, Cancel, Client, Flag, Link, Phase, Record, Renewal, Signal, State};
+use super::server::{OPERATOR, Running};
+use super::steps::{Lock, Steps, fault};
+use super::time;
+use super::wire::{Body, Command, Message, Script};
+
+impl Lock {
+    fn running<'a>(&'a self, state: &'a mut State, process: usize) -> Running<'a> {
+        Running {
+            state,
+            lock: self,
+            process,
+        }
+    }
+
+    /// Applies a command, and returns the reply if the client still waits for it.
+    fn serve(&self, state: &mut State, c: usize, command: Command) -> Option<Message> {
+        let (mut running, id) = (self.running(state, self.process_of(c)), command.id);
+        let (reply, error) = match command.script {
+            Script::Acquire => {
+                let reply = running.acquire(id, command.apply_by, command.left);
+                (reply, Body::AcquireFailed)
+            }
+            Script::Confirm => (running.confirm(id, command.left), Body::ConfirmFailed),
+            Script::Downgrade => (running.downgrade(id, command.left), Body::ConfirmFailed),
+            Script::Release => (running.release(id, false), Body::ReleaseFailed),
+            // An error for this lock; the next queue check retries.
+            Script::CheckQueue => (running.check_queue(id), Body::Seen(super::wire::Sight::Queued)),
+        };
+        let body = reply.unwrap_or(error);
+        command.heard.then_some(Message { id, body })
+    }
+
+    fn serve_and_reply(&self, state: &mut State, c: usize, command: usize) {
+        let command = state.clients[c].up.remove(command);
+        if let Some(reply) = self.serve(state, c, command) {
+            state.clients[c].down.push(reply);
+        }
+    }
+
+    /// Applies the commands of a client in the coarse network, and handles their replies.
+    pub(crate) fn exchange(&self, state: &mut State, c: usize) {
+        while !state.clients[c].up.is_empty() {
+            let command = state.clients[c].up.remove(0);
+            if let Some(reply) = self.serve(state, c, command) {
+                self.receive(state, c, reply);
+            }
+        }
+    }
+
+    fn serve_renewal(&self, state: &mut State, c: usize) {
+        if let Renewal::Requested(id, token, left) = state.clients[c].renewal {
+            let reply = self.running(state, self.process_of(c)).renew(id, token);
+            let client = &mut state.clients[c];
+            client.renewal = match reply {
+                Ok(is_held) if !client.crashed => {
+                    Renewal::Answered(id, token, is_held.then_some(left))
+                }
+                _ => Renewal::None,
+            };
+        }
+    }
+
+    pub(crate) fn crash(&self, client: &mut Client) {
+        let is_up = client.link == Link::Up;
+        if self.scope.is_coarse {
+            self.abandon(client);
+            (client.up, client.renewal) = (client.old, Renewal::None);
+        }
+        let mut left = Client {
+            crashed: true,
+            old: if is_up { client.up } else { client.old },
+            old_lives: is_up || client.old_lives,
+            renewal: client.renewal,
+            write_token: client.write_token,
+            ..Client::default()
+        };
+        left.old.iter_mut().for_each(Command::unhear);
+        if let Renewal::Answered(..) = left.renewal {
+            left.renewal = Renewal::None;
+        }
+        *client = left;
+    }
+
+    pub(crate) fn reconnect(client: &mut Client) {
+        client.link = Link::Up;
+        Self::forget_old(client);
+        if let Call::Waiting {
+            phase: Phase::Queued { .. },
+            signal,
+            ..
+        } = &mut client.call
+            && !matches!(signal, Signal::Granted(_))
+        {
+            *signal = Signal::Missing;
+        }
+    }
+
+    pub(crate) fn network_steps(&self, steps: &mut Steps<'_>, c: usize) {
+        let (is_coarse, client) = (self.scope.is_coarse, &steps.state.clients[c]);
+        // The server stops reading from a client that does not read.
+        if client.link == Link::Up && !client.up.is_empty() && !client.down.is_full() {
+            steps.add("a command is applied", |next| self.serve_and_reply(next, c, 0));
+            let is_release = |sent: &Command| sent.script == Script::Release;
+            if client.up.len() > 1 && client.up.iter().any(is_release) {
+                steps.fault("a command overtakes another", fault!(overtakes), |next| {
+                    self.serve_and_reply(next, c, 1);
+                });
+            }
+        }
+        if !client.old.is_empty() && (client.old_lives || is_coarse) {
+            steps.add("a late command is applied", |next| {
+                let command = next.clients[c].old.remove(0);
+                self.serve(next, c, command);
+                self.forget_late(&mut next.clients[c]);
+                if !is_coarse {
+                    Self::forget_old(&mut next.clients[c]);
+                }
+            });
+        }
+        if is_coarse && !client.old.is_empty() {
+            steps.own("a late command is lost", |client| {
+                client.old.clear();
+                self.forget_late(client);
+            });
+        }
+        let process = self.process_of(c);
+        if client.old_lives && self.clients_of(process).next() == Some(c) {
+            steps.add("the server notices the end of a connection", |next| {
+                for client in self.clients_of(process) {
+                    let client = &mut next.clients[client];
+                    client.old_lives = false;
+                    if !is_coarse {
+                        client.old.clear();
+                    }
+                }
+            });
+        }
+        match client.renewal {
+            Renewal::Requested(..) if is_coarse => {
+                steps.add("a renewal is applied and answered", |next| {
+                    self.serve_renewal(next, c);
+                    self.read_renewal(next, c);
+                });
+            }
+            Renewal::Requested(..) => {
+                steps.add("a renewal is applied", |next| self.serve_renewal(next, c));
+                steps.own("a renewal is lost", |client| client.renewal = Renewal::None);
+            }
+            Renewal::Answered(..) => {
+                steps.own("a renewal is lost", |client| client.renewal = Renewal::None);
+            }
+            Renewal::None => {}
+        }
+    }
+
+    pub(crate) fn server_steps(&self, steps: &mut Steps<'_>) {
+        let state = steps.state;
+        let server = &state.server;
+        if server.refusing {
+            steps.add("the server accepts writes", |next| next.server.refusing = false);
+        } else {
+            steps.fault("the server refuses writes", fault!(refusals), |next| {
+                next.server.refusing = true;
+            });
+        }
+        steps.fault("the server loses its data", fault!(flushes), |next| {
+            next.server = super::state::Server {
+                refusing: server.refusing,
+                era: true,
+                ..Default::default()
+            };
+        });
+        if server.used > server.weights() && !server.is_due {
+            steps.add("the earliest expiry comes", |next| next.server.is_due = true);
+        }
+        for record in server.records.iter().filter(|record| record.ttl > 0) {
+            self.record_steps(steps, *record);
+        }
+        if self.scope.is_coarse {
+            return;
+        }
+        let is_late = self.is_anything_due(state);
+        if state.faults.late_ticks > 0 || !is_late {
+            steps.add(TICK, |next| {
+                if is_late {
+                    next.faults.late_ticks -= 1;
+                }
+                time::tick(next, self.rules.check_queue);
+            });
+        }
+    }
+
+    fn record_steps(&self, steps: &mut Steps<'_>, record: Record) {
+        let (state, token, id) = (steps.state, record.token, record.owner);
+        let c = id.client();
+        let owner = &state.clients[c];
+        steps.fault("an operator revokes", fault!(revocations), |next| {
+            let _ = self.running(next, OPERATOR).revoke(token, false);
+        });
+        if state.clients.iter().any(|client| client.crashed && !client.old_lives) {
+            steps.fault("an operator deletes", fault!(revocations), |next| {
+                let _ = self.running(next, OPERATOR).revoke(token, true);
+            });
+        }
+        if owner.has_cancel(id) {
+            steps.fault("a release stops half-way", fault!(stops), |next| {
+                let _ = self.running(next, self.process_of(c)).release(id, true);
+            });
+        }
+        let is_current = owner.id() == Some(id);
+        if !self.scope.is_coarse || is_current && self.is_valid(owner) {
+            return;
+        }
+        let expire = |next: &mut State| {
+            let granted = |record: &&mut Record| record.owner == id;
+            let server = &mut next.server;
+            server.records.iter_mut().filter(granted).for_each(|record| record.ttl = 0);
+            server.is_due = true;
+            if record.flag == Flag::Granted {
+                let note = &mut server.notes[self.process_of(c)];
+                *note = note.map(|_| 0);
+            }
+            // A grant is accepted only while the server has its record.
+            let client = &mut next.clients[c];
+            let pushes = client.down.iter_mut().filter_map(Message::proof_mut);
+            let taken = match &mut client.call {
+                Call::Waiting {
+                    signal: Signal::Granted(proof),
+                    ..
+                } => Some(proof),
+                _ => None,
+            };
+            let proofs = pushes.chain(taken).filter(|proof| proof.token == token);
+            proofs.for_each(|proof| proof.left = 0);
+        };
+        if record.flag == Flag::Revoked || owner.crashed {
+            steps.add("a record expires", expire);
+        } else {
+            steps.fault("a record expires early", fault!(delays), expire);
+        }
+    }
+
+    pub(crate) fn can_read(&self, client: &Client) -> bool {
+        match client.down.first() {
+            // A push for another id must be released, which needs room in `cancels`.
+            Some(first) if matches!(first.body, Body::Push(_)) => {
+                let is_known = client.id() == Some(first.id) || client.has_cancel(first.id);
+                is_known || !client.cancels.is_full()
+            }
+            first => first.is_some(),
+        }
+    }
+
+    /// Returns true if a prompt system would do something before time passes. Bodies and calls may
+    /// be slow, and an old connection may linger.
+    fn is_anything_due(&self, state: &State) -> bool {
+        state.clients[..CLIENTS].iter().any(|client| {
+            if client.crashed {
+                return false;
+            }
+            let call = match client.call {
+                Call::Idle => false,
+                Call::Waiting { phase, signal, .. } => {
+                    matches!(
+                        phase,
+                        Phase::ToAcquire
+                            | Phase::Failed
+                            | Phase::ToDowngrade
+                            | Phase::Acquiring(0)
+                            | Phase::Confirming(0, _)
+                            | Phase::Downgrading(0)
+                            | Phase::Queued { may_check: true }
+                    ) || matches!(phase, Phase::Queued { .. }) && signal != Signal::None
+                }
+                Call::Holding {
+                    proof,
+                    confirmed,
+                    confirming,
+                    ..
+                } => proof.left == 0 || !confirmed && !confirming,
+            };
+            let cancel = client.cancels.iter().any(Cancel::is_due);
+            call || cancel
+                || client.link != Link::Up
+                || !client.up.is_empty()
+                || !client.down.is_empty()
+                || client.renewal != Renewal::None
+        })
+    }
+}
+
+/// The step in which time passes.
+pub(crate) const TICK: &str = "time passes";
