@@ -305,7 +305,10 @@ impl Lock {
                 },
             ) => *phase = Phase::ToDowngrade,
             (Body::NotYours | Body::ConfirmFailed, Call::Waiting { .. }) => self.fail(client),
-            (Body::Rejected, Call::Waiting { .. }) => self.end_call(client),
+            (Body::Rejected, Call::Waiting { phase, .. }) => {
+                *phase = Phase::Failed;
+                self.end_call(client);
+            }
             (Body::Queued, Call::Waiting { phase, .. }) => {
                 *phase = Phase::Queued {
                     may_check: self.scope.is_coarse,

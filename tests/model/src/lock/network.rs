@@ -243,6 +243,17 @@ impl Lock {
         }
     }
 
+    /// Adds an acquire that wrote its record, and not the sum of the weights.
+    pub(crate) fn half_acquire_step(&self, steps: &mut Steps<'_>, c: usize) {
+        let used = steps.state.server.used;
+        steps.fault("an acquire stops half-way", fault!(stops), |next| {
+            if let Some(id) = next.clients[c].id() {
+                let _ = self.running(next, self.process_of(c)).acquire(id, 1, 0);
+                next.server.used = used;
+            }
+        });
+    }
+
     pub(crate) fn can_read(&self, client: &Client) -> bool {
         match client.down.first() {
             // A push for another id must be released, which needs room in `cancels`.

@@ -221,6 +221,9 @@ impl Lock {
                 match phase {
                     Phase::ToAcquire if can_send => {
                         steps.send("acquires", |client| self.send_acquire(client));
+                        if !self.rules.one_write {
+                            self.half_acquire_step(steps, c);
+                        }
                     }
                     Phase::Queued { .. } if can_send && signal == Signal::Missing => {
                         steps.send("acquires", |client| self.send_acquire(client));
