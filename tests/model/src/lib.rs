@@ -23,7 +23,6 @@
 //! bound ([`Check::served_within`]).
 
 mod calm;
-pub mod counted;
 mod explore;
 mod hashing;
 pub mod keys;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use model::{Removal, Report, Scenario, Setup, counted, keys, lock, quorum};
+use model::{Removal, Report, Scenario, Setup, keys, lock, quorum};
 
 /// Explores the protocols: first all of them, then without each of their rules.
 #[derive(Debug, Parser)]
@@ -73,16 +73,13 @@ fn main() -> ExitCode {
     as_expected &= options.clean(needed.map(|removal| removal.scenario).collect());
     as_expected &= options.clean(quorum::clean());
     as_expected &= options.clean(keys::clean());
-    as_expected &= options.clean(counted::clean());
     if options.deep {
         as_expected &= options.clean(lock::deep());
         as_expected &= options.clean(quorum::deep());
-        as_expected &= options.clean(counted::deep());
     }
     println!("\nWithout one rule:\n");
     as_expected &= options.broken(lock::removals());
     as_expected &= options.broken(quorum::removals());
     as_expected &= options.broken(keys::removals());
-    as_expected &= options.broken(counted::removals());
     ExitCode::from(u8::from(!as_expected))
 }

@@ -113,6 +113,9 @@ faults! {
     overtakes,
     /// A process crashes, with all its calls. The server may notice late or never.
     crashes,
+    /// A process stops forever, with all its calls, once its commands in flight are applied. Its
+    /// connections may stay.
+    freezes,
     /// The server loses its data; connections stay.
     flushes,
     /// The server refuses writes for a while.

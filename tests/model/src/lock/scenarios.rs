@@ -39,7 +39,7 @@ const CLAIMS: [Claim; 10] = [
     Fenced,
 ];
 
-/// Returns a scenario of the detailed network.
+/// Returns a scenario of a mutex in the detailed network.
 fn scenario(calls: &'static [u8], durations: Durations, faults: Faults) -> Config {
     let scope = Scope {
         requests: &[],
@@ -47,14 +47,22 @@ fn scenario(calls: &'static [u8], durations: Durations, faults: Faults) -> Confi
         durations,
         is_coarse: false,
     };
-    let served_within = match faults.crashes {
+    let served_within = match faults.crashes + faults.freezes {
         // Within a tick, a grant that was not received expires or is found by a queue check.
         0 => 1,
-        // The lease of a crashed client's lock, and the grant of its place in the queue.
+        // The lease of a crashed process's lock, and the grant of one of its places in the queue.
         _ => durations.lease + durations.grant,
     };
     Scenario::new(calls, Rules::ALL, Part::Protocol(scope), faults, &CLAIMS)
         .served_within(served_within)
+}
+
+/// Sets the requests, and the number of clients of each process.
+fn of(mut scenario: Config, requests: &'static [Request], processes: &'static [u8]) -> Config {
+    if let Part::Protocol(scope) = &mut scenario.setup {
+        (scope.requests, scope.processes) = (requests, processes);
+    }
+    scenario
 }
 
 /// Two clients with one call each.
@@ -126,6 +134,16 @@ fn trees() -> Config {
     Scenario::new(&[1, 1], Rules::ALL, Part::Trees, NONE, &[Exclusive, ServedAtOnce])
 }
 
+/// A process with a holder and a waiter, and a waiter of another process.
+fn waiter(faults: Faults) -> Config {
+    of(three(faults), &[], &[2, 1])
+}
+
+/// A process with a holder and two waiters, and a waiter of another process.
+fn waiters(faults: Faults) -> Config {
+    of(scenario(&[1, 1, 1, 1], SHORT, faults), &[], &[3, 1])
+}
+
 /// Explorations of the whole protocol that a test can afford.
 #[must_use]
 pub fn clean() -> Vec<Config> {
@@ -144,6 +162,23 @@ pub fn clean() -> Vec<Config> {
         three(NONE.crashes(1)),
         three(EACH).depth(8),
         two(NONE.cuts(1).overtakes(1).give_ups(1).late_ticks(1)),
+        waiter(NONE.crashes(1)),
+        waiters(NONE.freezes(1)),
+        // A late command of the dead process is taken for a sign of life, and costs a grant.
+        waiters(NONE.crashes(1)).served_within(SHORT.lease + 2 * SHORT.grant),
+        of(three(NONE.late_ticks(1)), &[ONE, ONE, TWO], &[]),
+        of(three(NONE.cuts(1)), &[ONE, ONE, TWO], &[]),
+        of(three(NONE.crashes(1)), &[ONE, TWO, ONE], &[]),
+        of(three(NONE.crashes(1)), &[READ, WRITE, READ], &[]),
+        of(three(NONE.cuts(1)), &[READ, WRITE, READ], &[]),
+        of(three(NONE.late_ticks(1)), &[READ, WRITE, READ], &[]),
+        of(two(NONE.downgrades(1).cuts(1)), &[WRITE, READ], &[]),
+        of(two(NONE.downgrades(1).late_ticks(2)), &[WRITE, WRITE], &[]),
+        of(three(NONE.downgrades(1).late_ticks(1)), &[WRITE, READ, WRITE], &[]),
+        two(NONE.revocations(1).cuts(1)),
+        two(NONE.revocations(1).late_ticks(1)),
+        of(three(NONE.revocations(1)), &[READ, READ, WRITE], &[]),
+        two(NONE.revocations(1).crashes(1)),
         clock(),
         trees(),
     ];
@@ -209,6 +244,13 @@ pub fn removals() -> Vec<Removal<Part>> {
         // The waiter is stuck, so no bound is long enough.
         removal(rule!(check_queue), dies.served_within(200), &[Served]),
         removal(rule!(queue_order), three(NONE), &[InOrder]),
+        removal(rule!(short_grant), waiter(NONE.crashes(1)), &[Served]),
+        // One grant at most is the delay of the next live waiter.
+        removal(
+            rule!(skips_silent),
+            waiters(NONE.freezes(1)),
+            &[Served, ServedAtOnce],
+        ),
     ];
     all.extend(coarse_removals());
     all

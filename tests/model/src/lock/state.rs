@@ -3,7 +3,7 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-use super::config::Faults;
+use super::config::{Faults, PIPE};
 use super::wire::{Command, Message, Proof};
 use crate::List;
 use crate::explore::Claim;
@@ -213,13 +213,13 @@ pub(crate) struct Client {
     pub(crate) cancels: List<Cancel, 3>,
     pub(crate) link: Link,
     /// Commands in flight.
-    pub(crate) up: List<Command, 4>,
+    pub(crate) up: List<Command, PIPE>,
     /// Replies and pushes in flight.
     pub(crate) down: List<Message, 8>,
     /// Set while the server still has the previous connection, which counts as a subscriber.
     pub(crate) old_lives: bool,
     /// Commands in flight on the previous connection.
-    pub(crate) old: List<Command, 4>,
+    pub(crate) old: List<Command, PIPE>,
     pub(crate) renewal: Renewal,
     /// The token of an ended write hold, or 0. A write with it may still reach the resource.
     pub(crate) write_token: Token,

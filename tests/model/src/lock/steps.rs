@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::config::{Config, Faults, Part, Request, Rules, Scope, WRITE};
+use super::config::{Config, Faults, PIPE, Rules, Scope, WRITE};
 use super::state::{CLIENTS, Call, Client, Flag, Link, Phase, Renewal, Signal, State};
 use crate::List;
 use crate::explore::Claim;
@@ -293,7 +293,6 @@ impl Lock {
         if !confirmed && !confirming && self.can_send(client) {
             steps.send("confirms", |client| self.send_confirm(client));
         }
-        let Request { weight, .. } = self.scope.request(c);
         let may_renew = proof.left < self.scope.durations.lease || self.scope.is_coarse;
         if self.renewals && confirmed && may_renew && client.renewal == Renewal::None {
             let lease = self.scope.durations.lease;
@@ -320,7 +319,6 @@ impl Lock {
                 next.violate_if(is_wrong, Claim::Fenced);
             });
         }
-        let _ = weight;
     }
 
     fn connection_steps(&self, steps: &mut Steps<'_>, c: usize) {
@@ -356,28 +354,24 @@ impl Lock {
             }
             Link::Down => steps.own("reconnects", Self::reconnect),
         }
-        let mut clients = self.clients_of(self.process_of(c));
-        let is_first = clients.clone().next() == Some(c);
-        let can_crash = clients.clone().all(|c| {
-            let client = &state.clients[c];
-            !(client.link == Link::Up && client.old_lives)
-        });
-        let is_active = |client: &Client| client.call != Call::Idle || !client.cancels.is_empty();
-        let is_used = clients.any(|c| is_active(&state.clients[c]));
-        if is_first && can_crash && (is_used || !self.scope.is_coarse) {
-            steps.fault("its process crashes", fault!(crashes), |next| {
-                let clients = self.clients_of(self.process_of(c));
-                clients.for_each(|c| self.crash(&mut next.clients[c]));
-            });
+        let clients = self.clients_of(self.process_of(c));
+        let all = |is: fn(&Client) -> bool| clients.clone().all(|c| is(&state.clients[c]));
+        let is_unused =
+            all(|client| client.call == Call::Idle && client.cancels.is_empty());
+        let has_old = !all(|client| client.link != Link::Up || !client.old_lives);
+        if clients.clone().next() != Some(c) || has_old || self.scope.is_coarse && is_unused {
+            return;
+        }
+        let crash = |next: &mut State| {
+            clients.clone().for_each(|c| self.crash(&mut next.clients[c]));
+        };
+        steps.fault("its process crashes", fault!(crashes), crash);
+        if all(|client| client.up.is_empty()) {
+            steps.fault("its process freezes", fault!(freezes), crash);
         }
     }
 
     pub(crate) fn can_send(&self, client: &Client) -> bool {
-        client.link == Link::Up && client.up.len() < super::config::PIPE
+        client.link == Link::Up && client.up.len() < PIPE
     }
-}
-
-#[allow(dead_code)]
-fn part(scenario: &Config) -> &Part {
-    &scenario.setup
 }
