@@ -1,6 +1,6 @@
 //! Explores a protocol: all states, the states up to a depth, or random walks.
 
-use std::collections::HashMap;
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -116,8 +116,8 @@ pub struct Report {
     pub depth: usize,
     /// The longest time until all are served, in ticks, over all states.
     pub longest_wait: u8,
-    /// One step of every kind that was taken; only random walks list them.
-    pub kinds: Vec<String>,
+    /// The kinds of steps that were taken; only random walks list them.
+    pub kinds: BTreeSet<String>,
     /// The duration of the exploration.
     pub took: Duration,
     /// The steps to a state in which a claim does not hold.
@@ -214,18 +214,20 @@ impl<P: Protocol> Explored<P> {
     }
 
     fn walk(&self, walks: u64, length: usize) -> Report {
-        let (mut states, mut kinds) = (0, HashMap::<String, String>::new());
+        let (mut states, mut kinds) = (0, BTreeSet::new());
         let mut visit = |action| {
             states += 1;
             let step = format!("{action:?}");
-            let kind = step.split('(').next().unwrap_or_default().to_owned();
-            kinds.entry(kind).or_insert(step);
+            let kind = step.split('(').next().unwrap_or_default();
+            if !kinds.contains(kind) {
+                kinds.insert(kind.to_owned());
+            }
         };
         let counter_example = (0..walks).find_map(|seed| self.walk_once(seed, length, &mut visit));
         Report {
             states,
             depth: length,
-            kinds: kinds.into_values().collect(),
+            kinds,
             counter_example,
             ..Report::default()
         }

@@ -365,22 +365,20 @@ impl Lock {
             return;
         };
         let by_token = self.rules.renewal_of_token;
-        let is_downgrading = self.is_valid(client) && !matches!(client.call, Call::Holding { .. });
-        let mut is_lost = false;
-        if let Call::Holding { id, proof, .. } = &mut client.call
-            && *id == of
-            && proof.left > 0
-            && (proof.token == token || !by_token)
-        {
-            // If the lock is gone, the hold is lost at once.
-            proof.left = until.map_or(0, |until| proof.left.max(until));
-            is_lost = proof.left == 0;
+        let mut is_lost = !by_token && self.is_valid(client);
+        if let Call::Holding { id, proof, .. } = &mut client.call {
+            is_lost = *id == of && proof.left > 0 && (proof.token == token || !by_token);
+            if is_lost {
+                // If the lock is gone, the hold is lost at once.
+                proof.left = until.map_or(0, |until| proof.left.max(until));
+            }
         }
-        if until.is_none() && (is_lost || is_downgrading && !by_token) {
-            let lives = |record: &Record| record.flag == Flag::Held && record.ttl > 0;
-            let record = state.server.record(of);
-            state.violate_if(record.as_ref().is_some_and(lives), Claim::Lifetime);
-        }
+        let is_hold = |record: Record| {
+            let is_token = !matches!(client.call, Call::Holding { proof, .. } if proof.token != record.token);
+            is_token && record.flag == Flag::Held && record.ttl > 0
+        };
+        let lives = state.server.record(of).is_some_and(is_hold);
+        state.violate_if(until.is_none() && is_lost && lives, Claim::Lifetime);
     }
 }
 

@@ -75,4 +75,4 @@ mod tokens;
 mod wire;
 
 pub use config::{Config, Durations, Faults, Part, Request, Rules, Scope};
-pub use scenarios::{clean, deep, every_step, removals};
+pub use scenarios::{KINDS, clean, deep, every_step, removals};

@@ -200,7 +200,13 @@ impl Lock {
         steps.fault("an operator revokes", fault!(revocations), |next| {
             let _ = self.running(next, OPERATOR).revoke(token, false);
         });
-        if state.clients.iter().any(|client| client.crashed && !client.old_lives) {
+        // The operator asserts that the holders without a connection are dead.
+        let mut holders = state.server.records.iter().filter(|other| other.token == token);
+        let is_right = holders.all(|other| {
+            let client = &state.clients[other.owner.client()];
+            client.crashed || client.is_subscribed()
+        });
+        if is_right && state.clients.iter().any(|client| client.crashed && !client.old_lives) {
             steps.fault("an operator deletes", fault!(revocations), |next| {
                 let _ = self.running(next, OPERATOR).revoke(token, true);
             });

@@ -97,8 +97,9 @@ impl Protocol for Lock {
             }
             // No write of an ended hold reaches the resource after a valid reader.
             Claim::Fenced => {
-                let accessed = |(c, _): (usize, _)| {
-                    matches!(state.clients[c].call, Call::Holding { accessed: true, .. })
+                let accessed = |(c, proof): (usize, Proof)| {
+                    let call = state.clients[c].call;
+                    proof.era == server.era && matches!(call, Call::Holding { accessed: true, .. })
                 };
                 let has_read = self.holds_of(state).any(accessed);
                 let late_writes = (0..self.calls.len()).filter(|c| !self.writes(state, *c));

@@ -307,8 +307,13 @@ coarse_removals! {
     adds_permits: trees, ServedAtOnce;
 }
 
-/// A scenario in which every kind of step occurs.
+/// The number of kinds of steps.
+pub const KINDS: usize = 44;
+
+/// Scenarios in which every kind of step occurs.
 #[must_use]
-pub fn every_step() -> Config {
-    scenario(&[1, 1], DOUBT, Faults::EACH).renewals().safety()
+pub fn every_step() -> [Config; 2] {
+    let detailed = scenario(&[1, 1], DOUBT, Faults::EACH).renewals().safety();
+    let coarse = late_downgrade().faults(Faults::EACH).renewals().safety();
+    [of(detailed, &[WRITE, READ], &[]), coarse]
 }

@@ -316,7 +316,8 @@ impl Lock {
                 next.seen = next.seen.max(proof.token);
                 // A resource rejects smaller tokens than it has seen.
                 let is_wrong = proof.token < state.seen && !is_revoked;
-                next.violate_if(is_wrong, Claim::Fenced);
+                let is_current = proof.era == state.server.era;
+                next.violate_if(is_wrong && is_current, Claim::Fenced);
             });
         }
     }
