@@ -308,12 +308,12 @@ coarse_removals! {
 }
 
 /// The number of kinds of steps.
-pub const KINDS: usize = 44;
+pub const KINDS: usize = 45;
 
 /// Scenarios in which every kind of step occurs.
 #[must_use]
 pub fn every_step() -> [Config; 2] {
-    let detailed = scenario(&[1, 1], DOUBT, Faults::EACH).renewals().safety();
+    let detailed = scenario(&[1, 2], DOUBT, Faults::EACH.late_ticks(3)).renewals().safety();
     let coarse = late_downgrade().faults(Faults::EACH).renewals().safety();
     [of(detailed, &[WRITE, READ], &[]), coarse]
 }
