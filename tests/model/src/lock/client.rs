@@ -22,7 +22,9 @@ impl Lock {
                 *signal = Signal::None;
             }
             *phase = Phase::Acquiring(DEADLINE);
-            client.up.push(Command::acquire(*id, self.scope.durations.lease));
+            client
+                .up
+                .push(Command::acquire(*id, self.scope.durations.lease));
         }
     }
 
@@ -44,7 +46,9 @@ impl Lock {
         if let Call::Holding { id, confirming, .. } = &mut client.call {
             *confirming = true;
             let lease = self.scope.durations.lease;
-            client.up.push(Command::proving(Script::Confirm, *id, lease));
+            client
+                .up
+                .push(Command::proving(Script::Confirm, *id, lease));
         }
     }
 
@@ -52,7 +56,9 @@ impl Lock {
         if let Call::Waiting { id, phase, .. } = &mut client.call {
             *phase = Phase::Downgrading(DEADLINE);
             let lease = self.scope.durations.lease;
-            client.up.push(Command::proving(Script::Downgrade, *id, lease));
+            client
+                .up
+                .push(Command::proving(Script::Downgrade, *id, lease));
         }
     }
 
@@ -172,7 +178,9 @@ impl Lock {
             if can_send {
                 *phase = Phase::Confirming(DEADLINE, pushed);
                 let lease = self.scope.durations.lease;
-                client.up.push(Command::proving(Script::Confirm, *id, lease));
+                client
+                    .up
+                    .push(Command::proving(Script::Confirm, *id, lease));
             } else {
                 *phase = Phase::Failed;
             }
@@ -374,7 +382,8 @@ impl Lock {
             }
         }
         let is_hold = |record: Record| {
-            let is_token = !matches!(client.call, Call::Holding { proof, .. } if proof.token != record.token);
+            let is_token =
+                !matches!(client.call, Call::Holding { proof, .. } if proof.token != record.token);
             is_token && record.flag == Flag::Held && record.ttl > 0
         };
         let lives = state.server.record(of).is_some_and(is_hold);

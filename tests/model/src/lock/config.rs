@@ -277,7 +277,11 @@ impl fmt::Display for Part {
             grant,
             doubt,
         } = scope.durations;
-        write!(f, ", {lease}/{grant} ticks{}", if doubt { ", doubt" } else { "" })
+        write!(
+            f,
+            ", {lease}/{grant} ticks{}",
+            if doubt { ", doubt" } else { "" }
+        )
     }
 }
 

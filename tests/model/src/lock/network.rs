@@ -1,7 +1,9 @@
 //! The steps of connections, of the server, and of time.
 
-use super::state::{CLIENTS, Call, Cancel, Client, Flag, Link, Phase, Record, Renewal, Signal, State};
 use super::server::{OPERATOR, Running};
+use super::state::{
+    CLIENTS, Call, Cancel, Client, Flag, Link, Phase, Record, Renewal, Signal, State,
+};
 use super::steps::{Lock, Steps, fault};
 use super::time;
 use super::wire::{Body, Command, Message, Script};
@@ -27,7 +29,10 @@ impl Lock {
             Script::Downgrade => (running.downgrade(id, command.left), Body::ConfirmFailed),
             Script::Release => (running.release(id, false), Body::ReleaseFailed),
             // An error for this lock; the next queue check retries.
-            Script::CheckQueue => (running.check_queue(id), Body::Seen(super::wire::Sight::Queued)),
+            Script::CheckQueue => (
+                running.check_queue(id),
+                Body::Seen(super::wire::Sight::Queued),
+            ),
         };
         let body = reply.unwrap_or(error);
         command.heard.then_some(Message { id, body })
@@ -102,7 +107,9 @@ impl Lock {
         let (is_coarse, client) = (self.scope.is_coarse, &steps.state.clients[c]);
         // The server stops reading from a client that does not read.
         if client.link == Link::Up && !client.up.is_empty() && !client.down.is_full() {
-            steps.add("a command is applied", |next| self.serve_and_reply(next, c, 0));
+            steps.add("a command is applied", |next| {
+                self.serve_and_reply(next, c, 0)
+            });
             let is_release = |sent: &Command| sent.script == Script::Release;
             if client.up.len() > 1 && client.up.iter().any(is_release) {
                 steps.fault("a command overtakes another", fault!(overtakes), |next| {
@@ -160,7 +167,9 @@ impl Lock {
         let state = steps.state;
         let server = &state.server;
         if server.refusing {
-            steps.add("the server accepts writes", |next| next.server.refusing = false);
+            steps.add("the server accepts writes", |next| {
+                next.server.refusing = false
+            });
         } else {
             steps.fault("the server refuses writes", fault!(refusals), |next| {
                 next.server.refusing = true;
@@ -174,7 +183,9 @@ impl Lock {
             };
         });
         if server.used > server.weights() && !server.is_due {
-            steps.add("the earliest expiry comes", |next| next.server.is_due = true);
+            steps.add("the earliest expiry comes", |next| {
+                next.server.is_due = true
+            });
         }
         for record in server.records.iter().filter(|record| record.ttl > 0) {
             self.record_steps(steps, *record);
@@ -201,12 +212,21 @@ impl Lock {
             let _ = self.running(next, OPERATOR).revoke(token, false);
         });
         // The operator asserts that the holders without a connection are dead.
-        let mut holders = state.server.records.iter().filter(|other| other.token == token);
+        let mut holders = state
+            .server
+            .records
+            .iter()
+            .filter(|other| other.token == token);
         let is_right = holders.all(|other| {
             let client = &state.clients[other.owner.client()];
             client.crashed || client.is_subscribed()
         });
-        if is_right && state.clients.iter().any(|client| client.crashed && !client.old_lives) {
+        if is_right
+            && state
+                .clients
+                .iter()
+                .any(|client| client.crashed && !client.old_lives)
+        {
             steps.fault("an operator deletes", fault!(revocations), |next| {
                 let _ = self.running(next, OPERATOR).revoke(token, true);
             });
@@ -223,7 +243,11 @@ impl Lock {
         let expire = |next: &mut State| {
             let granted = |record: &&mut Record| record.owner == id;
             let server = &mut next.server;
-            server.records.iter_mut().filter(granted).for_each(|record| record.ttl = 0);
+            server
+                .records
+                .iter_mut()
+                .filter(granted)
+                .for_each(|record| record.ttl = 0);
             server.is_due = true;
             if record.flag == Flag::Granted {
                 let note = &mut server.notes[self.process_of(c)];

@@ -38,7 +38,9 @@ impl Lock {
             let others = all.clone().filter(|(_, other)| other.era == proof.era);
             let mut kinds = others.clone().map(|(other, _)| self.scope.request(other));
             let earlier = others.filter(|(_, other)| other.token <= proof.token);
-            let used: u8 = earlier.map(|(other, _)| self.valid_weight(state, other)).sum();
+            let used: u8 = earlier
+                .map(|(other, _)| self.valid_weight(state, other))
+                .sum();
             used <= request.capacity && kinds.all(|kind| kind.is_kind(request))
         })
     }
@@ -139,9 +141,8 @@ impl Protocol for Lock {
 
     fn is_served(&self, state: &State) -> bool {
         let mut clients = state.clients.iter();
-        clients.all(|client| {
-            client.crashed || client.call == Call::Idle && client.cancels.is_empty()
-        })
+        clients
+            .all(|client| client.crashed || client.call == Call::Idle && client.cancels.is_empty())
     }
 
     fn trace(&self) {}

@@ -127,11 +127,23 @@ coarse! {
 }
 
 fn clock() -> Config {
-    Scenario::new(&[1, 1], Rules::ALL, Part::Clock, NONE.clock_steps(2), &[Counted])
+    Scenario::new(
+        &[1, 1],
+        Rules::ALL,
+        Part::Clock,
+        NONE.clock_steps(2),
+        &[Counted],
+    )
 }
 
 fn trees() -> Config {
-    Scenario::new(&[1, 1], Rules::ALL, Part::Trees, NONE, &[Exclusive, ServedAtOnce])
+    Scenario::new(
+        &[1, 1],
+        Rules::ALL,
+        Part::Trees,
+        NONE,
+        &[Exclusive, ServedAtOnce],
+    )
 }
 
 /// A process with a holder and a waiter, and a waiter of another process.
@@ -174,7 +186,11 @@ pub fn clean() -> Vec<Config> {
         of(three(NONE.late_ticks(1)), &[READ, WRITE, READ], &[]),
         of(two(NONE.downgrades(1).cuts(1)), &[WRITE, READ], &[]),
         of(two(NONE.downgrades(1).late_ticks(2)), &[WRITE, WRITE], &[]),
-        of(three(NONE.downgrades(1).late_ticks(1)), &[WRITE, READ, WRITE], &[]),
+        of(
+            three(NONE.downgrades(1).late_ticks(1)),
+            &[WRITE, READ, WRITE],
+            &[],
+        ),
         two(NONE.revocations(1).cuts(1)),
         two(NONE.revocations(1).late_ticks(1)),
         of(three(NONE.revocations(1)), &[READ, READ, WRITE], &[]),
@@ -313,7 +329,9 @@ pub const KINDS: usize = 45;
 /// Scenarios in which every kind of step occurs.
 #[must_use]
 pub fn every_step() -> [Config; 2] {
-    let detailed = scenario(&[1, 2], DOUBT, Faults::EACH.late_ticks(3)).renewals().safety();
+    let detailed = scenario(&[1, 2], DOUBT, Faults::EACH.late_ticks(3))
+        .renewals()
+        .safety();
     let coarse = late_downgrade().faults(Faults::EACH).renewals().safety();
     [of(detailed, &[WRITE, READ], &[]), coarse]
 }

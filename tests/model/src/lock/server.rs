@@ -61,7 +61,13 @@ impl Running<'_> {
     /// which is no write.
     fn sweep(&mut self) -> Result<(), Refused> {
         if self.state.server.is_due {
-            if self.state.server.records.iter().any(|record| record.ttl > 0) {
+            if self
+                .state
+                .server
+                .records
+                .iter()
+                .any(|record| record.ttl > 0)
+            {
                 self.write()?;
             }
             let deletes = self.lock.rules.expired_is_absent;

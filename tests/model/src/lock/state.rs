@@ -81,7 +81,10 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn record(&self, id: Id) -> Option<Record> {
-        self.records.iter().find(|record| record.owner == id).copied()
+        self.records
+            .iter()
+            .find(|record| record.owner == id)
+            .copied()
     }
 
     pub(crate) fn weights(&self) -> u8 {
@@ -264,7 +267,13 @@ pub(crate) struct State {
 impl Hash for State {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         let tokens = (self.last, self.newest, self.seen);
-        let whole = (&self.server, &self.clients, self.faults, tokens, self.violated);
+        let whole = (
+            &self.server,
+            &self.clients,
+            self.faults,
+            tokens,
+            self.violated,
+        );
         hasher.write(&pack(whole));
     }
 }

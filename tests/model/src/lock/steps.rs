@@ -115,7 +115,9 @@ impl Lock {
             renewals: scenario.renewals,
             calls: scenario.calls,
             scope,
-            processes: (0..CLIENTS).map(|client| scope.process_of(client)).collect(),
+            processes: (0..CLIENTS)
+                .map(|client| scope.process_of(client))
+                .collect(),
         }
     }
 
@@ -333,7 +335,9 @@ impl Lock {
             }
         }
         if let Renewal::Answered(..) = client.renewal {
-            steps.add("reads the reply to a renewal", |next| self.read_renewal(next, c));
+            steps.add("reads the reply to a renewal", |next| {
+                self.read_renewal(next, c)
+            });
         }
         match client.link {
             // One old connection at a time.
@@ -357,14 +361,15 @@ impl Lock {
         }
         let clients = self.clients_of(self.process_of(c));
         let all = |is: fn(&Client) -> bool| clients.clone().all(|c| is(&state.clients[c]));
-        let is_unused =
-            all(|client| client.call == Call::Idle && client.cancels.is_empty());
+        let is_unused = all(|client| client.call == Call::Idle && client.cancels.is_empty());
         let has_old = !all(|client| client.link != Link::Up || !client.old_lives);
         if clients.clone().next() != Some(c) || has_old || self.scope.is_coarse && is_unused {
             return;
         }
         let crash = |next: &mut State| {
-            clients.clone().for_each(|c| self.crash(&mut next.clients[c]));
+            clients
+                .clone()
+                .for_each(|c| self.crash(&mut next.clients[c]));
         };
         steps.fault("its process crashes", fault!(crashes), crash);
         if all(|client| client.up.is_empty()) {

@@ -18,7 +18,9 @@ pub(crate) fn tick(state: &mut State, checks_queue: bool) {
             Call::Idle => {}
             Call::Waiting { phase, signal, .. } => {
                 match phase {
-                    Phase::Acquiring(timer) | Phase::Confirming(timer, _) | Phase::Downgrading(timer) => less(timer),
+                    Phase::Acquiring(timer)
+                    | Phase::Confirming(timer, _)
+                    | Phase::Downgrading(timer) => less(timer),
                     Phase::Queued { may_check } => {
                         let sent = |command: &Command| command.script == Script::CheckQueue;
                         let seen = |message: &Message| matches!(message.body, Body::Seen(_));
