@@ -1,12 +1,10 @@
 //! The steps of connections, of the server, and of time.
 
 use super::server::{OPERATOR, Running};
-use super::state::{
-    CLIENTS, Call, Cancel, Client, Flag, Link, Phase, Record, Renewal, Signal, State,
-};
+use super::state::{Cancel, Client, Flag, Link, Phase, Record, Renewal, Server, Signal, State};
 use super::steps::{Lock, Steps, fault};
 use super::time;
-use super::wire::{Body, Command, Message, Script};
+use super::wire::{Answer, Command, Message, Script};
 
 impl Lock {
     fn running<'a>(&'a self, state: &'a mut State, process: usize) -> Running<'a> {
@@ -20,22 +18,15 @@ impl Lock {
     /// Applies a command, and returns the reply if the client still waits for it.
     fn serve(&self, state: &mut State, c: usize, command: Command) -> Option<Message> {
         let (mut running, id) = (self.running(state, self.process_of(c)), command.id);
-        let (reply, error) = match command.script {
-            Script::Acquire => {
-                let reply = running.acquire(id, command.apply_by, command.left);
-                (reply, Body::AcquireFailed)
-            }
-            Script::Confirm => (running.confirm(id, command.left), Body::ConfirmFailed),
-            Script::Downgrade => (running.downgrade(id, command.left), Body::ConfirmFailed),
-            Script::Release => (running.release(id, false), Body::ReleaseFailed),
-            // An error for this lock; the next queue check retries.
-            Script::CheckQueue => (
-                running.check_queue(id),
-                Body::Seen(super::wire::Sight::Queued),
-            ),
+        let reply = match command.script {
+            Script::Acquire => running.acquire(id, command.apply_by, command.left),
+            Script::Confirm => running.confirm(id, command.left),
+            Script::Downgrade => running.downgrade(id, command.left),
+            Script::Release => running.release(id, false),
+            Script::CheckQueue => running.check_queue(id),
         };
-        let body = reply.unwrap_or(error);
-        command.heard.then_some(Message { id, body })
+        let (to, answer) = (Some(command.script), reply.unwrap_or(Answer::Failed));
+        command.heard.then_some(Message { id, to, answer })
     }
 
     fn serve_and_reply(&self, state: &mut State, c: usize, command: usize) {
@@ -69,37 +60,40 @@ impl Lock {
     }
 
     pub(crate) fn crash(&self, client: &mut Client) {
-        let is_up = client.link == Link::Up;
         if self.scope.is_coarse {
             self.abandon(client);
             (client.up, client.renewal) = (client.old, Renewal::None);
         }
-        let mut left = Client {
+        if client.link == Link::Up {
+            (client.old, client.old_lives) = (client.up, true);
+        }
+        if let Renewal::Answered(..) = client.renewal {
+            client.renewal = Renewal::None;
+        }
+        client.old.iter_mut().for_each(Command::unhear);
+        *client = Client {
             crashed: true,
-            old: if is_up { client.up } else { client.old },
-            old_lives: is_up || client.old_lives,
+            old: client.old,
+            old_lives: client.old_lives,
             renewal: client.renewal,
             write_token: client.write_token,
             ..Client::default()
         };
-        left.old.iter_mut().for_each(Command::unhear);
-        if let Renewal::Answered(..) = left.renewal {
-            left.renewal = Renewal::None;
-        }
-        *client = left;
     }
 
     pub(crate) fn reconnect(client: &mut Client) {
         client.link = Link::Up;
         Self::forget_old(client);
-        if let Call::Waiting {
-            phase: Phase::Queued { .. },
-            signal,
-            ..
-        } = &mut client.call
-            && !matches!(signal, Signal::Granted(_))
-        {
-            *signal = Signal::Missing;
+        let call = &mut client.call;
+        if call.phase == Phase::Queued && call.signal != Signal::Granted {
+            call.signal = Signal::Missing;
+        }
+    }
+
+    /// Forgets an old connection without commands, because only those matter.
+    fn forget_old(client: &mut Client) {
+        if client.link == Link::Up && client.old.is_empty() {
+            client.old_lives = false;
         }
     }
 
@@ -176,7 +170,7 @@ impl Lock {
             });
         }
         steps.fault("the server loses its data", fault!(flushes), |next| {
-            next.server = super::state::Server {
+            next.server = Server {
                 refusing: server.refusing,
                 era: true,
                 ..Default::default()
@@ -256,15 +250,10 @@ impl Lock {
             // A grant is accepted only while the server has its record.
             let client = &mut next.clients[c];
             let pushes = client.down.iter_mut().filter_map(Message::proof_mut);
-            let taken = match &mut client.call {
-                Call::Waiting {
-                    signal: Signal::Granted(proof),
-                    ..
-                } => Some(proof),
-                _ => None,
-            };
-            let proofs = pushes.chain(taken).filter(|proof| proof.token == token);
-            proofs.for_each(|proof| proof.left = 0);
+            let proofs = pushes.chain([&mut client.call.proof]);
+            proofs
+                .filter(|proof| proof.token == token)
+                .for_each(|proof| proof.left = 0);
         };
         if record.flag == Flag::Revoked || owner.crashed {
             steps.add("a record expires", expire);
@@ -287,7 +276,7 @@ impl Lock {
     pub(crate) fn can_read(&self, client: &Client) -> bool {
         match client.down.first() {
             // A push for another id must be released, which needs room in `cancels`.
-            Some(first) if matches!(first.body, Body::Push(_)) => {
+            Some(first) if first.to.is_none() => {
                 let is_known = client.id() == Some(first.id) || client.has_cancel(first.id);
                 is_known || !client.cancels.is_full()
             }
@@ -298,33 +287,21 @@ impl Lock {
     /// Returns true if a prompt system would do something before time passes. Bodies and calls may
     /// be slow, and an old connection may linger.
     fn is_anything_due(&self, state: &State) -> bool {
-        state.clients[..CLIENTS].iter().any(|client| {
+        state.clients.iter().any(|client| {
             if client.crashed {
                 return false;
             }
-            let call = match client.call {
-                Call::Idle => false,
-                Call::Waiting { phase, signal, .. } => {
-                    matches!(
-                        phase,
-                        Phase::ToAcquire
-                            | Phase::Failed
-                            | Phase::ToDowngrade
-                            | Phase::Acquiring(0)
-                            | Phase::Confirming(0, _)
-                            | Phase::Downgrading(0)
-                            | Phase::Queued { may_check: true }
-                    ) || matches!(phase, Phase::Queued { .. }) && signal != Signal::None
-                }
-                Call::Holding {
-                    proof,
-                    confirmed,
-                    confirming,
-                    ..
-                } => proof.left == 0 || !confirmed && !confirming,
+            let call = &client.call;
+            let is_call = match call.phase {
+                Phase::Idle => false,
+                Phase::ToAcquire | Phase::Failed | Phase::ToDowngrade => true,
+                Phase::Queued => call.may_check || call.signal != Signal::None,
+                Phase::Holding => !call.is_held() || !call.confirmed && !call.confirming,
+                _ => call.timer == 0,
             };
             let cancel = client.cancels.iter().any(Cancel::is_due);
-            call || cancel
+            is_call
+                || cancel
                 || client.link != Link::Up
                 || !client.up.is_empty()
                 || !client.down.is_empty()

@@ -2,7 +2,7 @@
 
 use super::config::{Faults, READ, WRITE};
 use super::network::TICK;
-use super::state::{Call, Client, State};
+use super::state::{Client, Phase, State};
 use super::steps::{Lock, OPTIONAL, Step};
 use super::wire::Proof;
 use crate::explore::{Claim, Protocol};
@@ -12,12 +12,11 @@ impl Lock {
     fn holds_of<'a>(&'a self, state: &'a State) -> impl Iterator<Item = (usize, Proof)> + Clone {
         let valid = |(_, client): &(usize, &Client)| self.is_valid(client) && !client.crashed;
         let clients = state.clients.iter().enumerate().filter(valid);
-        clients.map(|(c, client)| match client.call {
-            Call::Holding { proof, .. } => (c, proof),
-            _ => {
-                let (token, left, era) = (client.write_token, 1, state.server.era);
-                (c, Proof { token, left, era })
-            }
+        clients.map(|(c, client)| {
+            let (token, left, era) = (client.write_token, 1, state.server.era);
+            let written = Proof { token, left, era };
+            let is_held = client.call.is_held();
+            (c, if is_held { client.call.proof } else { written })
         })
     }
 
@@ -100,8 +99,7 @@ impl Protocol for Lock {
             // No write of an ended hold reaches the resource after a valid reader.
             Claim::Fenced => {
                 let accessed = |(c, proof): (usize, Proof)| {
-                    let call = state.clients[c].call;
-                    proof.era == server.era && matches!(call, Call::Holding { accessed: true, .. })
+                    proof.era == server.era && state.clients[c].call.accessed
                 };
                 let has_read = self.holds_of(state).any(accessed);
                 let late_writes = (0..self.calls.len()).filter(|c| !self.writes(state, *c));
@@ -120,16 +118,14 @@ impl Protocol for Lock {
         state.server.refusing = false;
         for client in &mut state.clients {
             client.calls = 0;
-            if let Call::Holding { accessed, .. } = &mut client.call {
-                *accessed = false;
-            }
+            client.call.accessed = false;
         }
     }
 
     fn prompt_steps(&self, state: &State) -> Vec<Step> {
         let mut steps = Vec::with_capacity(16);
         self.next_steps(state, &mut steps);
-        let runs = |client: &Client| matches!(client.call, Call::Holding { .. });
+        let runs = |client: &Client| client.call.phase == Phase::Holding;
         // A body ends before time passes, so it needs no renewals.
         let is_busy = state.clients.iter().any(runs);
         steps.retain(|step| {
@@ -141,8 +137,7 @@ impl Protocol for Lock {
 
     fn is_served(&self, state: &State) -> bool {
         let mut clients = state.clients.iter();
-        clients
-            .all(|client| client.crashed || client.call == Call::Idle && client.cancels.is_empty())
+        clients.all(|client| client.crashed || client.is_idle())
     }
 
     fn trace(&self) {}

@@ -4,7 +4,7 @@
 use super::config::{READ, Request};
 use super::state::{CLIENTS, Flag, Id, Link, Record, Server, State};
 use super::steps::Lock;
-use super::wire::{Body, Message, Proof, Sight};
+use super::wire::{Answer, Message, Proof};
 use crate::explore::Claim;
 use crate::tokens::{Token, Tokens as _};
 
@@ -153,8 +153,12 @@ impl Running<'_> {
         // Without R3, a refusing server would publish without end.
         let has_room = self.lock.rules.write_first || client.down.len() + 1 < 8;
         if client.link == Link::Up && !client.crashed && has_room {
-            let body = Body::Push(Proof { token, left, era });
-            client.down.push(Message { id, body });
+            let answer = Answer::Held(Proof { token, left, era });
+            client.down.push(Message {
+                id,
+                to: None,
+                answer,
+            });
         }
     }
 
@@ -216,9 +220,9 @@ impl Running<'_> {
         Ok(())
     }
 
-    pub(crate) fn acquire(&mut self, id: Id, apply_by: u8, left: u8) -> Result<Body, Refused> {
+    pub(crate) fn acquire(&mut self, id: Id, apply_by: u8, left: u8) -> Result<Answer, Refused> {
         if apply_by == 0 {
-            return Ok(Body::Late);
+            return Ok(Answer::Failed);
         }
         let (rules, lease) = (&self.lock.rules, self.lock.scope.durations.lease);
         self.sweep()?;
@@ -243,20 +247,20 @@ impl Running<'_> {
         }
         let server = &self.state.server;
         let may_take = server.queue.is_empty() || !rules.queue_order;
-        let held = |token, era| Body::Held(Proof { token, left, era });
+        let held = |token, era| Answer::Held(Proof { token, left, era });
         let reply = match server.record(id) {
             Some(record) if record.flag == Flag::Held => held(record.token, server.era),
-            Some(record) if record.flag == Flag::Revoked => Body::Rejected,
-            _ if self.is_other_kind(id) && rules.one_kind => Body::Rejected,
+            Some(record) if record.flag == Flag::Revoked => Answer::Gone,
+            _ if self.is_other_kind(id) && rules.one_kind => Answer::Gone,
             _ => {
                 self.write()?;
                 if self.state.server.queue.contains(&id) {
-                    Body::Queued
+                    Answer::Queued
                 } else if may_take && self.has_room(id) {
                     held(self.grant(id, Flag::Held), self.state.server.era)
                 } else {
                     self.server().queue.push(id);
-                    Body::Queued
+                    Answer::Queued
                 }
             }
         };
@@ -264,7 +268,7 @@ impl Running<'_> {
         Ok(reply)
     }
 
-    pub(crate) fn release(&mut self, id: Id, stops: bool) -> Result<Body, Refused> {
+    pub(crate) fn release(&mut self, id: Id, stops: bool) -> Result<Answer, Refused> {
         let rules = &self.lock.rules;
         self.sweep()?;
         let server = &self.state.server;
@@ -288,7 +292,7 @@ impl Running<'_> {
             }
             self.end();
         }
-        Ok(Body::Released)
+        Ok(Answer::Gone)
     }
 
     /// Extends the hold of an id, or only that of a token.
@@ -313,13 +317,13 @@ impl Running<'_> {
         Ok(Some(record.token))
     }
 
-    pub(crate) fn confirm(&mut self, id: Id, left: u8) -> Result<Body, Refused> {
+    pub(crate) fn confirm(&mut self, id: Id, left: u8) -> Result<Answer, Refused> {
         let Some(token) = self.extend(id, None)? else {
-            return Ok(Body::NotYours);
+            return Ok(Answer::Gone);
         };
         self.hear()?;
         let era = self.state.server.era;
-        Ok(Body::Confirmed(Proof { token, left, era }))
+        Ok(Answer::Held(Proof { token, left, era }))
     }
 
     pub(crate) fn renew(&mut self, id: Id, token: Token) -> Result<bool, Refused> {
@@ -327,13 +331,13 @@ impl Running<'_> {
     }
 
     /// The writer's token is an argument of the command.
-    pub(crate) fn downgrade(&mut self, id: Id, left: u8) -> Result<Body, Refused> {
+    pub(crate) fn downgrade(&mut self, id: Id, left: u8) -> Result<Answer, Refused> {
         let (rules, lease) = (&self.lock.rules, self.lock.scope.durations.lease);
         self.sweep()?;
         let token = self.state.clients[id.client()].write_token;
         let is_write = |record: &Record| record.weight == 1 || record.token == token;
         let is_hold = |record: &Record| record.flag != Flag::Revoked && is_write(record);
-        let mut reply = Body::NotYours;
+        let mut reply = Answer::Gone;
         let mut serves = rules.failed_downgrade_serves;
         if let Some(mut record) = self.state.server.record(id).filter(is_hold) {
             self.write()?;
@@ -351,7 +355,7 @@ impl Running<'_> {
             self.server().put(record);
             self.hear()?;
             let (token, era) = (record.token, self.state.server.era);
-            reply = Body::Confirmed(Proof { token, left, era });
+            reply = Answer::Held(Proof { token, left, era });
             serves = rules.downgrade_serves;
         }
         if serves {
@@ -362,7 +366,7 @@ impl Running<'_> {
     }
 
     /// The client asks again after an error.
-    pub(crate) fn check_queue(&mut self, id: Id) -> Result<Body, Refused> {
+    pub(crate) fn check_queue(&mut self, id: Id) -> Result<Answer, Refused> {
         self.sweep()?;
         self.hear()?;
         if self.lock.rules.check_serves {
@@ -370,13 +374,13 @@ impl Running<'_> {
         }
         self.end();
         let server = &self.state.server;
-        Ok(Body::Seen(if server.record(id).is_some() {
-            Sight::Yours
+        Ok(if server.record(id).is_some() {
+            Answer::Held(Proof::default())
         } else if server.queue.contains(&id) {
-            Sight::Queued
+            Answer::Queued
         } else {
-            Sight::Missing
-        }))
+            Answer::Gone
+        })
     }
 
     /// Revokes the holds of a token; `deletes` those of processes without a connection instead.

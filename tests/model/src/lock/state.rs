@@ -110,58 +110,75 @@ pub(crate) enum Signal {
     #[default]
     None,
     /// A pushed grant.
-    Granted(Proof),
+    Granted,
     /// A queue check found that the id has the lock.
     Yours,
     /// The id must acquire again.
     Missing,
 }
 
-/// The progress of a waiting call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// The progress of a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Phase {
+    #[default]
+    Idle,
     /// The call will acquire, or acquire again, with the same id.
     ToAcquire,
-    /// The call waits for the reply to an acquire, for this many ticks.
-    Acquiring(u8),
-    /// The id is queued.
-    Queued {
-        /// Set if a queue check may be sent: a tick has passed since the last one.
-        may_check: bool,
-    },
-    /// The call confirms a grant before its body: the remaining ticks, and the push's token.
-    Confirming(u8, Token),
+    /// The call waits for the reply to an acquire.
+    Acquiring,
+    Queued,
+    /// The call confirms a grant before its body.
+    Confirming,
     /// A confirmation failed; the id must be cancelled.
     Failed,
     /// The write hold has ended, and the call will request a read hold for it.
     ToDowngrade,
-    /// The call waits for the reply to a downgrade, for this many ticks.
-    Downgrading(u8),
+    /// The call waits for the reply to a downgrade.
+    Downgrading,
+    /// A body runs.
+    Holding,
 }
 
-/// The activity of a client.
+/// A call, which is idle, waits for the lock, or runs a body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) enum Call {
-    #[default]
-    Idle,
-    /// A call waits for the lock.
-    Waiting {
-        id: Id,
-        phase: Phase,
-        signal: Signal,
-    },
-    /// A body runs.
-    Holding {
-        id: Id,
-        /// The safe deadline; with no ticks left, the hold is lost.
-        proof: Proof,
-        /// Set once the hold is more than a short grant.
-        confirmed: bool,
-        /// Set while a confirmation is in flight.
-        confirming: bool,
-        /// Set once the resource has seen the token.
-        accessed: bool,
-    },
+pub(crate) struct Call {
+    pub(crate) id: Id,
+    pub(crate) phase: Phase,
+    /// Ticks until the call stops waiting for a reply.
+    pub(crate) timer: u8,
+    /// Set if a queue check may be sent: a tick has passed since the last one.
+    pub(crate) may_check: bool,
+    pub(crate) signal: Signal,
+    /// The pushed grant, or the hold. With no ticks left, the hold is lost.
+    pub(crate) proof: Proof,
+    /// Set once the hold is more than a short grant.
+    pub(crate) confirmed: bool,
+    /// Set while a confirmation of the hold is in flight.
+    pub(crate) confirming: bool,
+    /// Set once the resource has seen the token of the hold.
+    pub(crate) accessed: bool,
+}
+
+impl Call {
+    pub(crate) fn enter(&mut self, phase: Phase) {
+        (self.phase, self.timer, self.may_check) = (phase, 0, false);
+    }
+
+    pub(crate) fn awaits_reply(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::Acquiring | Phase::Confirming | Phase::Downgrading
+        )
+    }
+
+    pub(crate) fn is_downgrading(&self) -> bool {
+        matches!(self.phase, Phase::ToDowngrade | Phase::Downgrading)
+    }
+
+    /// Returns true while a body runs and its hold is not lost.
+    pub(crate) fn is_held(&self) -> bool {
+        self.phase == Phase::Holding && self.proof.left > 0
+    }
 }
 
 /// An id that is released until the server has answered.
@@ -236,10 +253,12 @@ impl Client {
 
     /// Returns the id that waits or holds.
     pub(crate) fn id(&self) -> Option<Id> {
-        match self.call {
-            Call::Idle => None,
-            Call::Waiting { id, .. } | Call::Holding { id, .. } => Some(id),
-        }
+        (self.call.phase != Phase::Idle).then_some(self.call.id)
+    }
+
+    /// Returns true if the client makes no call and has nothing to release.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.call.phase == Phase::Idle && self.cancels.is_empty()
     }
 
     pub(crate) fn has_cancel(&self, id: Id) -> bool {

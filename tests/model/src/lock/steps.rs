@@ -3,7 +3,8 @@
 use std::fmt;
 
 use super::config::{Config, Faults, PIPE, Rules, Scope, WRITE};
-use super::state::{CLIENTS, Call, Client, Flag, Link, Phase, Renewal, Signal, State};
+use super::state::{CLIENTS, Client, Flag, Id, Link, Phase, Renewal, Signal, State};
+use super::wire::{Proof, Script};
 use crate::List;
 use crate::explore::Claim;
 
@@ -32,6 +33,15 @@ impl fmt::Debug for Step {
         write!(f, "{} ({})", self.name, self.client)
     }
 }
+
+/// The steps that send a command, in the order of the scripts.
+const NAMES: [&str; 5] = [
+    "acquires",
+    "confirms",
+    "requests a downgrade",
+    "releases",
+    "checks its queue",
+];
 
 /// The steps that a prompt client need not take.
 pub(crate) const OPTIONAL: [&str; 2] = ["renews", "uses the resource"];
@@ -88,19 +98,19 @@ impl Steps<'_> {
 
     /// Adds a step that sends a command. In the coarse network, it also has its reply, unless that
     /// is late.
-    fn send(&mut self, name: &'static str, change: impl Fn(&mut Client)) {
-        let (lock, c) = (self.lock, self.client);
-        if !lock.scope.is_coarse {
-            return self.own(name, change);
-        }
+    fn send(&mut self, script: Script, id: Id) {
+        let (lock, c, name) = (self.lock, self.client, NAMES[script as usize]);
+        let is_coarse = lock.scope.is_coarse;
         self.add(name, |next| {
-            change(&mut next.clients[c]);
-            lock.exchange(next, c);
+            lock.send(&mut next.clients[c], script, id);
+            if is_coarse {
+                lock.exchange(next, c);
+            }
         });
-        let is_check = name == "checks its queue";
-        if self.state.clients[c].old.is_empty() && !is_check {
+        let may_be_late = is_coarse && script != Script::CheckQueue;
+        if may_be_late && self.state.clients[c].old.is_empty() {
             self.fault("gets no timely reply", fault!(delays), |next| {
-                change(&mut next.clients[c]);
+                lock.send(&mut next.clients[c], script, id);
                 lock.leave_unanswered(&mut next.clients[c]);
             });
         }
@@ -131,32 +141,24 @@ impl Lock {
 
     /// Returns true while the client considers its hold valid.
     pub(crate) fn is_valid(&self, client: &Client) -> bool {
-        match client.call {
-            Call::Holding { proof, .. } => proof.left > 0,
-            Call::Waiting { phase, .. } => {
-                let is_downgrading = matches!(phase, Phase::ToDowngrade | Phase::Downgrading(_));
-                is_downgrading && !self.rules.write_ends_first
-            }
-            Call::Idle => false,
-        }
+        let is_downgrading = client.call.is_downgrading();
+        client.call.is_held() || is_downgrading && !self.rules.write_ends_first
     }
 
     /// Returns true if the client has a valid hold as a writer.
     pub(crate) fn writes(&self, state: &State, c: usize) -> bool {
         let client = &state.clients[c];
-        let holds = matches!(client.call, Call::Holding { .. });
-        let was_downgraded = holds && client.write_token != 0;
+        let was_downgraded = client.call.is_held() && client.write_token != 0;
         self.scope.request(c) == WRITE && self.is_valid(client) && !was_downgraded
     }
 
     /// Keeps the tokens of the write holds that a step ends.
     fn note_writes(&self, before: &State, after: &mut State) {
         for c in 0..self.scope.requests.len() {
-            if let Call::Holding { proof, .. } = before.clients[c].call
-                && self.writes(before, c)
-                && !matches!(after.clients[c].call, Call::Holding { proof, .. } if proof.left > 0)
-            {
-                after.clients[c].write_token = proof.token;
+            let call = &before.clients[c].call;
+            let ends = call.is_held() && !after.clients[c].call.is_held();
+            if ends && self.writes(before, c) {
+                after.clients[c].write_token = call.proof.token;
             }
         }
     }
@@ -183,100 +185,67 @@ impl Lock {
 
     fn call_steps(&self, steps: &mut Steps<'_>, c: usize) {
         let (state, client) = (steps.state, &steps.state.clients[c]);
-        let (can_send, fresh) = (self.can_send(client), state.fresh_id(c));
-        let has_room = !client.cancels.is_full();
-        match client.call {
-            Call::Idle if client.calls > 0 && can_send => {
-                if let Some(id) = fresh {
+        let (call, has_room) = (client.call, !client.cancels.is_full());
+        let can_send = client.link == Link::Up && client.up.len() < PIPE;
+        for (script, id) in self.commands(client) {
+            if can_send {
+                steps.send(script, id);
+            } else if script == Script::Confirm && call.phase != Phase::Holding {
+                steps.own("cannot confirm", |client| self.fail(client));
+            }
+        }
+        if call.phase == Phase::ToAcquire && !self.rules.one_write {
+            self.half_acquire_step(steps, c);
+        }
+        match call.phase {
+            Phase::Idle if client.calls > 0 && can_send => {
+                if let Some(id) = state.fresh_id(c) {
                     steps.own("starts a call", |client| {
                         client.calls -= 1;
                         Self::wait(client, id);
                         if !self.scope.is_coarse {
-                            self.send_acquire(client);
+                            self.send(client, Script::Acquire, id);
                         }
                     });
                 }
             }
-            Call::Idle => {}
-            Call::Waiting { id, phase, signal } => {
-                let is_queued = matches!(phase, Phase::Queued { .. });
-                match signal {
-                    Signal::Granted(proof) if is_queued || phase == Phase::ToAcquire => {
-                        if proof.left > 0 {
-                            steps.add("starts its body on a push", |next| {
-                                self.start_body(next, c, id, proof, false);
-                            });
-                        }
-                        if proof.left == 0 || self.scope.durations.doubt {
-                            steps.send("confirms before its body", |client| {
-                                self.confirm_first(client);
-                            });
-                        }
-                    }
-                    Signal::Yours if is_queued => {
-                        steps.send("confirms before its body", |client| {
-                            self.confirm_first(client);
-                        });
-                    }
-                    _ => {}
-                }
-                match phase {
-                    Phase::ToAcquire if can_send => {
-                        steps.send("acquires", |client| self.send_acquire(client));
-                        if !self.rules.one_write {
-                            self.half_acquire_step(steps, c);
-                        }
-                    }
-                    Phase::Queued { .. } if can_send && signal == Signal::Missing => {
-                        steps.send("acquires", |client| self.send_acquire(client));
-                    }
-                    Phase::Queued { may_check: true } if can_send && self.rules.check_queue => {
-                        steps.send("checks its queue", |client| self.send_check(client));
-                    }
-                    Phase::ToDowngrade if can_send => {
-                        steps.send("sends a downgrade", |client| self.send_downgrade(client));
-                    }
-                    Phase::Acquiring(0) | Phase::Confirming(0, _) | Phase::Downgrading(0) => {
-                        steps.own("stops waiting for a reply", |client| self.time_out(client));
-                    }
-                    Phase::Failed if has_room => {
-                        let fresh = fresh.filter(|_| self.rules.cancel_is_final);
-                        if fresh.is_some() || !self.rules.cancel_is_final {
-                            steps.own("tries with a new id", |client| {
-                                self.acquire_again(client, fresh);
-                            });
-                        }
-                    }
-                    _ => {}
-                }
-                if has_room && !matches!(phase, Phase::Confirming(..) | Phase::Failed) {
-                    steps.fault("gives up", fault!(give_ups), |next| {
-                        self.abandon(&mut next.clients[c]);
+            Phase::Failed if has_room => {
+                let is_final = self.rules.cancel_is_final;
+                let fresh = state.fresh_id(c).filter(|_| is_final);
+                if fresh.is_some() || !is_final {
+                    steps.own("tries with a new id", |client| {
+                        self.acquire_again(client, fresh);
                     });
                 }
             }
-            Call::Holding { .. } => self.hold_steps(steps, c),
+            Phase::Holding => self.hold_steps(steps, c),
+            Phase::ToAcquire | Phase::Queued
+                if call.signal == Signal::Granted && call.proof.left > 0 =>
+            {
+                steps.add("starts its body on a push", |next| {
+                    self.start_body(next, c, call.proof, false);
+                });
+            }
+            _ if call.awaits_reply() && call.timer == 0 => {
+                steps.own("stops waiting for a reply", |client| self.time_out(client));
+            }
+            _ => {}
         }
-        for cancel in client.cancels.iter() {
-            if can_send && cancel.is_due() {
-                steps.send("releases", |client| self.send_release(client, cancel.id));
-            }
+        let is_wait = !matches!(
+            call.phase,
+            Phase::Idle | Phase::Confirming | Phase::Failed | Phase::Holding
+        );
+        if has_room && is_wait {
+            steps.fault("gives up", fault!(give_ups), |next| {
+                self.abandon(&mut next.clients[c]);
+            });
         }
     }
 
     fn hold_steps(&self, steps: &mut Steps<'_>, c: usize) {
         let (state, client) = (steps.state, &steps.state.clients[c]);
-        let Call::Holding {
-            id,
-            proof,
-            confirmed,
-            confirming,
-            accessed,
-        } = client.call
-        else {
-            return;
-        };
-        let record = state.server.record(id);
+        let (call, Proof { token, left, era }) = (client.call, client.call.proof);
+        let record = state.server.record(call.id);
         let is_revoked = record.is_some_and(|record| record.flag == Flag::Revoked);
         if !client.cancels.is_full() {
             steps.own("ends its body", |client| self.end_call(client));
@@ -289,37 +258,30 @@ impl Lock {
                 });
             }
         }
-        if proof.left == 0 {
+        if left == 0 {
             return;
         }
-        if !confirmed && !confirming && self.can_send(client) {
-            steps.send("confirms", |client| self.send_confirm(client));
-        }
-        let may_renew = proof.left < self.scope.durations.lease || self.scope.is_coarse;
-        if self.renewals && confirmed && may_renew && client.renewal == Renewal::None {
-            let lease = self.scope.durations.lease;
+        let lease = self.scope.durations.lease;
+        let may_renew = self.renewals && (left < lease || self.scope.is_coarse);
+        if may_renew && call.confirmed && client.renewal == Renewal::None {
             steps.own(OPTIONAL[0], |client| {
-                client.renewal = Renewal::Requested(id, proof.token, lease);
+                client.renewal = Renewal::Requested(call.id, token, lease);
             });
         }
-        if confirmed && self.writes(state, c) {
+        if call.confirmed && self.writes(state, c) {
             steps.fault("ends its write hold", fault!(downgrades), |next| {
-                let phase = Phase::ToDowngrade;
-                let signal = Signal::None;
-                next.clients[c].write_token = proof.token;
-                next.clients[c].call = Call::Waiting { id, phase, signal };
+                Self::wait(&mut next.clients[c], call.id);
+                next.clients[c].call.phase = Phase::ToDowngrade;
+                next.clients[c].write_token = token;
             });
         }
-        if !accessed && self.scope.request(c).is_rw() {
+        if !call.accessed && self.scope.request(c).is_rw() {
             steps.add(OPTIONAL[1], |next| {
-                if let Call::Holding { accessed, .. } = &mut next.clients[c].call {
-                    *accessed = true;
-                }
-                next.seen = next.seen.max(proof.token);
+                next.clients[c].call.accessed = true;
+                next.seen = next.seen.max(token);
                 // A resource rejects smaller tokens than it has seen.
-                let is_wrong = proof.token < state.seen && !is_revoked;
-                let is_current = proof.era == state.server.era;
-                next.violate_if(is_wrong && is_current, Claim::Fenced);
+                let is_wrong = token < state.seen && !is_revoked && era == state.server.era;
+                next.violate_if(is_wrong, Claim::Fenced);
             });
         }
     }
@@ -327,7 +289,10 @@ impl Lock {
     fn connection_steps(&self, steps: &mut Steps<'_>, c: usize) {
         let (state, client) = (steps.state, &steps.state.clients[c]);
         if self.can_read(client) {
-            steps.add("reads a message", |next| self.read(next, c));
+            steps.add("reads a message", |next| {
+                let message = next.clients[c].down.remove(0);
+                self.receive(next, c, message);
+            });
             if self.scope.is_coarse {
                 steps.fault("loses a push", fault!(lost_pushes), |next| {
                     next.clients[c].down.remove(0);
@@ -361,7 +326,7 @@ impl Lock {
         }
         let clients = self.clients_of(self.process_of(c));
         let all = |is: fn(&Client) -> bool| clients.clone().all(|c| is(&state.clients[c]));
-        let is_unused = all(|client| client.call == Call::Idle && client.cancels.is_empty());
+        let is_unused = all(Client::is_idle);
         let has_old = !all(|client| client.link != Link::Up || !client.old_lives);
         if clients.clone().next() != Some(c) || has_old || self.scope.is_coarse && is_unused {
             return;
@@ -375,9 +340,5 @@ impl Lock {
         if all(|client| client.up.is_empty()) {
             steps.fault("its process freezes", fault!(freezes), crash);
         }
-    }
-
-    pub(crate) fn can_send(&self, client: &Client) -> bool {
-        client.link == Link::Up && client.up.len() < PIPE
     }
 }

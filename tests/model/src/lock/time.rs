@@ -1,7 +1,7 @@
 //! The passing of time.
 
-use super::state::{Call, Phase, Renewal, Signal, State};
-use super::wire::{Body, Command, Message, Script};
+use super::state::{Phase, Renewal, State};
+use super::wire::{Command, Message, Script};
 
 /// Counts every timer down. If `checks_queue`, a queued client without a check in flight may send
 /// one.
@@ -12,43 +12,28 @@ pub(crate) fn tick(state: &mut State, checks_queue: bool) {
         less(&mut record.ttl);
         server.is_due |= record.ttl == 0;
     }
-    state.server.notes.iter_mut().flatten().for_each(less);
+    server.notes.iter_mut().flatten().for_each(less);
     for client in &mut state.clients {
-        match &mut client.call {
-            Call::Idle => {}
-            Call::Waiting { phase, signal, .. } => {
-                match phase {
-                    Phase::Acquiring(timer)
-                    | Phase::Confirming(timer, _)
-                    | Phase::Downgrading(timer) => less(timer),
-                    Phase::Queued { may_check } => {
-                        let sent = |command: &Command| command.script == Script::CheckQueue;
-                        let seen = |message: &Message| matches!(message.body, Body::Seen(_));
-                        *may_check = checks_queue
-                            && !client.up.iter().any(sent)
-                            && !client.down.iter().any(seen);
-                    }
-                    Phase::ToAcquire | Phase::Failed | Phase::ToDowngrade => {}
-                }
-                if let Signal::Granted(proof) = signal {
-                    less(&mut proof.left);
-                }
-            }
-            Call::Holding { proof, .. } => less(&mut proof.left),
+        let call = &mut client.call;
+        if call.phase == Phase::Queued {
+            let sent = |command: &Command| command.script == Script::CheckQueue;
+            let seen = |message: &Message| message.to == Some(Script::CheckQueue);
+            let checks = client.up.iter().any(sent) || client.down.iter().any(seen);
+            call.may_check = checks_queue && !checks;
         }
-        less(&mut client.late);
-        for cancel in client.cancels.iter_mut() {
-            less(&mut cancel.late);
-        }
+        [&mut call.timer, &mut call.proof.left, &mut client.late]
+            .into_iter()
+            .for_each(less);
+        client
+            .cancels
+            .iter_mut()
+            .for_each(|cancel| less(&mut cancel.late));
         for command in client.up.iter_mut().chain(client.old.iter_mut()) {
             less(&mut command.apply_by);
             less(&mut command.left);
         }
-        for message in client.down.iter_mut() {
-            if let Some(proof) = message.proof_mut() {
-                less(&mut proof.left);
-            }
-        }
+        let proofs = client.down.iter_mut().filter_map(Message::proof_mut);
+        proofs.for_each(|proof| less(&mut proof.left));
         match &mut client.renewal {
             Renewal::Requested(_, _, left) | Renewal::Answered(_, _, Some(left)) => less(left),
             _ => {}
