@@ -159,22 +159,24 @@ pub struct Durations {
     pub doubt: bool,
 }
 
+impl Durations {
+    const fn new(lease: u8, grant: u8, doubt: bool) -> Self {
+        Durations {
+            lease,
+            grant,
+            doubt,
+        }
+    }
+}
+
 /// The shortest durations that still differ from each other.
-pub(crate) const SHORT: Durations = Durations {
-    lease: 2,
-    grant: 1,
-    doubt: false,
-};
-
+pub(crate) const SHORT: Durations = Durations::new(2, 1, false);
+/// The same with doubt.
+pub(crate) const DOUBT: Durations = Durations::new(2, 1, true);
 /// Durations with which a grant may be a tick old and is still valid.
-pub(crate) const LONG: Durations = Durations {
-    lease: 3,
-    grant: 2,
-    doubt: true,
-};
-
+pub(crate) const LONG: Durations = Durations::new(3, 2, true);
 /// Durations that only say whether something is valid.
-pub(crate) const UNTIMED: Durations = Durations { lease: 1, ..SHORT };
+pub(crate) const UNTIMED: Durations = Durations::new(1, 1, false);
 
 /// A request for a weight on a capacity. Calls for permits may have different numbers of them.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -232,18 +234,22 @@ pub struct Scope {
 }
 
 impl Scope {
-    pub(crate) fn request(&self, client: usize) -> Request {
-        self.requests.get(client).copied().unwrap_or(ONLY)
+    /// Returns a scope in the detailed network.
+    pub(crate) fn of(
+        requests: &'static [Request],
+        processes: &'static [u8],
+        durations: Durations,
+    ) -> Self {
+        Scope {
+            requests,
+            processes,
+            durations,
+            is_coarse: false,
+        }
     }
 
-    pub(crate) fn process_of(&self, client: usize) -> usize {
-        let mut end = 0;
-        let mut processes = self.processes.iter();
-        let found = processes.position(|clients| {
-            end += usize::from(*clients);
-            client < end
-        });
-        found.unwrap_or(client)
+    pub(crate) fn request(&self, client: usize) -> Request {
+        self.requests.get(client).copied().unwrap_or(ONLY)
     }
 }
 

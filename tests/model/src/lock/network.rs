@@ -29,8 +29,8 @@ impl Lock {
         command.heard.then_some(Message { id, to, answer })
     }
 
-    fn serve_and_reply(&self, state: &mut State, c: usize, command: usize) {
-        let command = state.clients[c].up.remove(command);
+    fn serve_first(&self, state: &mut State, c: usize) {
+        let command = state.clients[c].up.remove(0);
         if let Some(reply) = self.serve(state, c, command) {
             state.clients[c].down.push(reply);
         }
@@ -101,13 +101,12 @@ impl Lock {
         let (is_coarse, client) = (self.scope.is_coarse, &steps.state.clients[c]);
         // The server stops reading from a client that does not read.
         if client.link == Link::Up && !client.up.is_empty() && !client.down.is_full() {
-            steps.add("a command is applied", |next| {
-                self.serve_and_reply(next, c, 0)
-            });
+            steps.add("a command is applied", |next| self.serve_first(next, c));
             let is_release = |sent: &Command| sent.script == Script::Release;
             if client.up.len() > 1 && client.up.iter().any(is_release) {
                 steps.fault("a command overtakes another", fault!(overtakes), |next| {
-                    self.serve_and_reply(next, c, 1);
+                    next.clients[c].up.swap(0, 1);
+                    self.serve_first(next, c);
                 });
             }
         }
@@ -139,35 +138,26 @@ impl Lock {
                 }
             });
         }
-        match client.renewal {
-            Renewal::Requested(..) if is_coarse => {
-                steps.add("a renewal is applied and answered", |next| {
-                    self.serve_renewal(next, c);
+        if let Renewal::Requested(..) = client.renewal {
+            steps.add("a renewal is applied", |next| {
+                self.serve_renewal(next, c);
+                if is_coarse {
                     self.read_renewal(next, c);
-                });
-            }
-            Renewal::Requested(..) => {
-                steps.add("a renewal is applied", |next| self.serve_renewal(next, c));
-                steps.own("a renewal is lost", |client| client.renewal = Renewal::None);
-            }
-            Renewal::Answered(..) => {
-                steps.own("a renewal is lost", |client| client.renewal = Renewal::None);
-            }
-            Renewal::None => {}
+                }
+            });
+        }
+        if client.renewal != Renewal::None && !is_coarse {
+            steps.own("a renewal is lost", |client| client.renewal = Renewal::None);
         }
     }
 
     pub(crate) fn server_steps(&self, steps: &mut Steps<'_>) {
-        let state = steps.state;
-        let server = &state.server;
+        let (state, server) = (steps.state, &steps.state.server);
+        let refuse = |next: &mut State| next.server.refusing = !server.refusing;
         if server.refusing {
-            steps.add("the server accepts writes", |next| {
-                next.server.refusing = false
-            });
+            steps.add("the server accepts writes", refuse);
         } else {
-            steps.fault("the server refuses writes", fault!(refusals), |next| {
-                next.server.refusing = true;
-            });
+            steps.fault("the server refuses writes", fault!(refusals), refuse);
         }
         steps.fault("the server loses its data", fault!(flushes), |next| {
             next.server = Server {
@@ -177,9 +167,8 @@ impl Lock {
             };
         });
         if server.used > server.weights() && !server.is_due {
-            steps.add("the earliest expiry comes", |next| {
-                next.server.is_due = true
-            });
+            let expire = |next: &mut State| next.server.is_due = true;
+            steps.add("the earliest expiry comes", expire);
         }
         for record in server.records.iter().filter(|record| record.ttl > 0) {
             self.record_steps(steps, *record);
@@ -200,27 +189,18 @@ impl Lock {
 
     fn record_steps(&self, steps: &mut Steps<'_>, record: Record) {
         let (state, token, id) = (steps.state, record.token, record.owner);
-        let c = id.client();
-        let owner = &state.clients[c];
+        let (c, owner) = (id.client(), &state.clients[id.client()]);
         steps.fault("an operator revokes", fault!(revocations), |next| {
             let _ = self.running(next, OPERATOR).revoke(token, false);
         });
         // The operator asserts that the holders without a connection are dead.
-        let mut holders = state
-            .server
-            .records
-            .iter()
-            .filter(|other| other.token == token);
-        let is_right = holders.all(|other| {
+        let same = |other: &&Record| other.token == token;
+        let is_right = state.server.records.iter().filter(same).all(|other| {
             let client = &state.clients[other.owner.client()];
             client.crashed || client.is_subscribed()
         });
-        if is_right
-            && state
-                .clients
-                .iter()
-                .any(|client| client.crashed && !client.old_lives)
-        {
+        let is_gone = |client: &Client| client.crashed && !client.old_lives;
+        if is_right && state.clients.iter().any(is_gone) {
             steps.fault("an operator deletes", fault!(revocations), |next| {
                 let _ = self.running(next, OPERATOR).revoke(token, true);
             });
@@ -235,13 +215,8 @@ impl Lock {
             return;
         }
         let expire = |next: &mut State| {
-            let granted = |record: &&mut Record| record.owner == id;
             let server = &mut next.server;
-            server
-                .records
-                .iter_mut()
-                .filter(granted)
-                .for_each(|record| record.ttl = 0);
+            server.put(Record { ttl: 0, ..record });
             server.is_due = true;
             if record.flag == Flag::Granted {
                 let note = &mut server.notes[self.process_of(c)];
@@ -250,10 +225,11 @@ impl Lock {
             // A grant is accepted only while the server has its record.
             let client = &mut next.clients[c];
             let pushes = client.down.iter_mut().filter_map(Message::proof_mut);
-            let proofs = pushes.chain([&mut client.call.proof]);
-            proofs
-                .filter(|proof| proof.token == token)
-                .for_each(|proof| proof.left = 0);
+            for proof in pushes.chain([&mut client.call.proof]) {
+                if proof.token == token {
+                    proof.left = 0;
+                }
+            }
         };
         if record.flag == Flag::Revoked || owner.crashed {
             steps.add("a record expires", expire);

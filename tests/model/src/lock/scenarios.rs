@@ -1,9 +1,10 @@
 //! The scenarios that are explored.
 
 use super::config::{
-    Config, Durations, Faults, LONG, ONLY, Part, READ, Request, Rules, SHORT, Scope, UNTIMED, WRITE,
+    Config, DOUBT, Durations, Faults, LONG, ONLY, Part, READ, Request, Rules, SHORT, Scope,
+    UNTIMED, WRITE,
 };
-use crate::explore::{Claim, Claim::*};
+use crate::explore::Claim::*;
 use crate::rule;
 use crate::scenario::{Removal, Scenario};
 
@@ -22,45 +23,29 @@ const EACH: Faults = NONE
     .refusals(1)
     .give_ups(1)
     .late_ticks(1);
-const DOUBT: Durations = Durations {
-    doubt: true,
-    ..SHORT
-};
-const CLAIMS: [Claim; 10] = [
-    Exclusive,
-    Proven,
-    TokensRise,
-    InOrder,
-    NothingLeft,
-    Served,
-    ServedAtOnce,
-    Counted,
-    Lifetime,
-    Fenced,
-];
+/// Returns a scenario with the claims of the whole protocol.
+fn protocol(calls: &'static [u8], scope: Scope, faults: Faults) -> Config {
+    let safe = [Exclusive, Proven, TokensRise, InOrder, NothingLeft];
+    let others = [Served, ServedAtOnce, Counted, Lifetime, Fenced];
+    let claims = [safe, others].concat();
+    Scenario::new(calls, Rules::ALL, Part::Protocol(scope), faults, &claims)
+}
 
 /// Returns a scenario of a mutex in the detailed network.
 fn scenario(calls: &'static [u8], durations: Durations, faults: Faults) -> Config {
-    let scope = Scope {
-        requests: &[],
-        processes: &[],
-        durations,
-        is_coarse: false,
-    };
     let served_within = match faults.crashes + faults.freezes {
         // Within a tick, a grant that was not received expires or is found by a queue check.
         0 => 1,
         // The lease of a crashed process's lock, and the grant of one of its places in the queue.
         _ => durations.lease + durations.grant,
     };
-    Scenario::new(calls, Rules::ALL, Part::Protocol(scope), faults, &CLAIMS)
-        .served_within(served_within)
+    protocol(calls, Scope::of(&[], &[], durations), faults).served_within(served_within)
 }
 
 /// Sets the requests, and the number of clients of each process.
 fn of(mut scenario: Config, requests: &'static [Request], processes: &'static [u8]) -> Config {
     if let Part::Protocol(scope) = &mut scenario.setup {
-        (scope.requests, scope.processes) = (requests, processes);
+        *scope = Scope::of(requests, processes, scope.durations);
     }
     scenario
 }
@@ -85,16 +70,10 @@ fn three(faults: Faults) -> Config {
 macro_rules! coarse {
     ($($scenario:ident: [$($request:expr),*], $processes:expr, $faults:expr, $renewals:expr;)*) => {
         $(fn $scenario() -> Config {
-            let scope = Scope {
-                requests: &[$($request),*],
-                processes: &$processes,
-                durations: UNTIMED,
-                is_coarse: true,
-            };
+            let mut scope = Scope::of(&[$($request),*], &$processes, UNTIMED);
+            scope.is_coarse = true;
             let calls = &[$({ let _ = $request; 1 }),*];
-            let setup = Part::Protocol(scope);
-            let scenario = Scenario::new(calls, Rules::ALL, setup, $faults, &CLAIMS);
-            Scenario { renewals: $renewals, ..scenario }
+            Scenario { renewals: $renewals, ..protocol(calls, scope, $faults) }
         })*
 
         fn coarse() -> Vec<Config> {
@@ -127,23 +106,13 @@ coarse! {
 }
 
 fn clock() -> Config {
-    Scenario::new(
-        &[1, 1],
-        Rules::ALL,
-        Part::Clock,
-        NONE.clock_steps(2),
-        &[Counted],
-    )
+    let faults = NONE.clock_steps(2);
+    Scenario::new(&[1, 1], Rules::ALL, Part::Clock, faults, &[Counted])
 }
 
 fn trees() -> Config {
-    Scenario::new(
-        &[1, 1],
-        Rules::ALL,
-        Part::Trees,
-        NONE,
-        &[Exclusive, ServedAtOnce],
-    )
+    let claims = [Exclusive, ServedAtOnce];
+    Scenario::new(&[1, 1], Rules::ALL, Part::Trees, NONE, &claims)
 }
 
 /// A process with a holder and a waiter, and a waiter of another process.
@@ -227,111 +196,82 @@ pub fn deep() -> Vec<Config> {
     ]
 }
 
-/// Every rule that the protocol depends on, with a small exploration that needs it.
-#[must_use]
-pub fn removals() -> Vec<Removal<Part>> {
-    let removal = Removal::<Part>::new;
-    let refusing = two(NONE.closes(1).refusals(1).late_ticks(2));
-    let dies = two(NONE.crashes(1));
-    // `Proven` fails before the body meets another body.
-    let early: &[Claim] = &[Exclusive, Proven];
-    let mut all = vec![
-        removal(rule!(grant_age), three(NONE.late_ticks(1)), early),
-        removal(
-            rule!(token_of_proof),
-            two(NONE.late_ticks(4)),
-            &[TokensRise],
-        ),
-        removal(rule!(cancel_is_final), two(NONE.late_ticks(1)), early),
-        // The acquire that is applied after its release was sent on a lost connection, or on
-        // another one.
-        removal(
-            rule!(cancel_twice),
-            two(NONE.cuts(1).give_ups(1)),
-            &[NothingLeft],
-        ),
-        removal(
-            rule!(cancel_twice),
-            two(NONE.overtakes(1).give_ups(1)),
-            &[NothingLeft],
-        ),
-        removal(rule!(write_first), refusing, early),
-        removal(rule!(check_queue), dies.clone(), &[Served]),
-        // The waiter is stuck, so no bound is long enough.
-        removal(rule!(check_queue), dies.served_within(200), &[Served]),
-        removal(rule!(queue_order), three(NONE), &[InOrder]),
-        removal(rule!(short_grant), waiter(NONE.crashes(1)), &[Served]),
-        // One grant at most is the delay of the next live waiter.
-        removal(
-            rule!(skips_silent),
-            waiters(NONE.freezes(1)),
-            &[Served, ServedAtOnce],
-        ),
-    ];
-    all.extend(coarse_removals());
-    all
-}
-
-/// Declares the rules, each with a scenario that needs it and a claim that fails without it.
-macro_rules! coarse_removals {
-    ($($rule:ident: $scenario:ident, $claim:ident;)*) => {
-        fn coarse_removals() -> Vec<Removal<Part>> {
-            vec![$(Removal::<Part>::new(rule!($rule), $scenario(), &[$claim]),)*]
+/// Declares the rules, each with a small scenario that needs it and the claims that fail without it.
+macro_rules! removals {
+    ($($rule:ident: $scenario:expr, $($claim:ident),*;)*) => {
+        /// Every rule that the protocol depends on, with a small exploration that needs it.
+        #[must_use]
+        pub fn removals() -> Vec<Removal<Part>> {
+            vec![$(Removal::<Part>::new(rule!($rule), $scenario, &[$($claim),*]),)*]
         }
     };
 }
 
-coarse_removals! {
-    expired_is_absent: permits_late, Exclusive;
-    record_first: permits_stop, Exclusive;
-    one_write: permits_stop, Exclusive;
-    head_only: permits, InOrder;
-    queue_order: phases, InOrder;
-    release_serves: permits_crash, ServedAtOnce;
-    cancel_serves: give_up, ServedAtOnce;
-    downgrade_serves: downgrade, ServedAtOnce;
-    failed_downgrade_serves: late_downgrade, ServedAtOnce;
-    acquire_serves: permits_crash, ServedAtOnce;
-    acquire_serves_on: late_crash, ServedAtOnce;
-    revoke_serves: deletion, ServedAtOnce;
-    check_serves: crash, Served;
-    dead_heads_leave: dead_waiters, ServedAtOnce;
-    new_phase_token: writers, Fenced;
-    new_downgrade_token: downgrade, Fenced;
-    shared_token: phases, Fenced;
-    revocation_ends_phase: revocation, Fenced;
-    revokes_once: revocation, Fenced;
-    deletes_once: deletion, Fenced;
-    revokes_neighbors: deletion, Fenced;
-    write_ends_first: downgrade, Exclusive;
-    downgrade_once: downgrade, Fenced;
-    renewal_of_token: downgrade, Lifetime;
-    skips_silent: dead_waiters, ServedAtOnce;
-    revoked_ends: revocation, Lifetime;
-    one_record: permits, Counted;
-    record_not_number: permits, Exclusive;
-    one_kind: kinds, Exclusive;
-    own_number: numbers, Exclusive;
-    recounts_when_due: clock, Counted;
-    recounts_after_step: clock, Counted;
-    recount_shortens: clock, Counted;
-    grant_lowers_expiry: clock, Counted;
-    renewal_lowers_expiry: clock, Counted;
-    renewal_keeps_time: clock, Counted;
-    reenters_by_kind: trees, Exclusive;
-    rejects_upgrade: trees, ServedAtOnce;
-    adds_permits: trees, ServedAtOnce;
+// `Proven` fails before the body meets another body.
+removals! {
+    grant_age: three(NONE.late_ticks(1)), Exclusive, Proven;
+    token_of_proof: two(NONE.late_ticks(4)), TokensRise;
+    cancel_is_final: two(NONE.late_ticks(1)), Exclusive, Proven;
+    // The acquire that is applied after its release was sent on a lost connection, or on another.
+    cancel_twice: two(NONE.cuts(1).give_ups(1)), NothingLeft;
+    cancel_twice: two(NONE.overtakes(1).give_ups(1)), NothingLeft;
+    write_first: two(NONE.closes(1).refusals(1).late_ticks(2)), Exclusive, Proven;
+    short_grant: waiter(NONE.crashes(1)), Served;
+    check_queue: two(NONE.crashes(1)), Served;
+    // The waiter is stuck, so no bound is long enough.
+    check_queue: two(NONE.crashes(1)).served_within(200), Served;
+    queue_order: three(NONE), InOrder;
+    // One grant at most is the delay of the next live waiter.
+    skips_silent: waiters(NONE.freezes(1)), Served, ServedAtOnce;
+    expired_is_absent: permits_late(), Exclusive;
+    record_first: permits_stop(), Exclusive;
+    one_write: permits_stop(), Exclusive;
+    head_only: permits(), InOrder;
+    queue_order: phases(), InOrder;
+    release_serves: permits_crash(), ServedAtOnce;
+    cancel_serves: give_up(), ServedAtOnce;
+    downgrade_serves: downgrade(), ServedAtOnce;
+    failed_downgrade_serves: late_downgrade(), ServedAtOnce;
+    acquire_serves: permits_crash(), ServedAtOnce;
+    acquire_serves_on: late_crash(), ServedAtOnce;
+    revoke_serves: deletion(), ServedAtOnce;
+    check_serves: crash(), Served;
+    dead_heads_leave: dead_waiters(), ServedAtOnce;
+    new_phase_token: writers(), Fenced;
+    new_downgrade_token: downgrade(), Fenced;
+    shared_token: phases(), Fenced;
+    revocation_ends_phase: revocation(), Fenced;
+    revokes_once: revocation(), Fenced;
+    deletes_once: deletion(), Fenced;
+    revokes_neighbors: deletion(), Fenced;
+    write_ends_first: downgrade(), Exclusive;
+    downgrade_once: downgrade(), Fenced;
+    renewal_of_token: downgrade(), Lifetime;
+    skips_silent: dead_waiters(), ServedAtOnce;
+    revoked_ends: revocation(), Lifetime;
+    one_record: permits(), Counted;
+    record_not_number: permits(), Exclusive;
+    one_kind: kinds(), Exclusive;
+    own_number: numbers(), Exclusive;
+    recounts_when_due: clock(), Counted;
+    recounts_after_step: clock(), Counted;
+    recount_shortens: clock(), Counted;
+    grant_lowers_expiry: clock(), Counted;
+    renewal_lowers_expiry: clock(), Counted;
+    renewal_keeps_time: clock(), Counted;
+    reenters_by_kind: trees(), Exclusive;
+    rejects_upgrade: trees(), ServedAtOnce;
+    adds_permits: trees(), ServedAtOnce;
 }
 
 /// The number of kinds of steps.
-pub const KINDS: usize = 45;
+pub const KINDS: usize = 44;
 
 /// Scenarios in which every kind of step occurs.
 #[must_use]
-pub fn every_step() -> [Config; 2] {
-    let detailed = scenario(&[1, 2], DOUBT, Faults::EACH.late_ticks(3))
-        .renewals()
-        .safety();
+pub fn every_step() -> [Config; 3] {
+    let detailed = scenario(&[1, 2], DOUBT, Faults::EACH).renewals().safety();
     let coarse = late_downgrade().faults(Faults::EACH).renewals().safety();
-    [of(detailed, &[WRITE, READ], &[]), coarse]
+    let cut = scenario(&[2, 2], DOUBT, NONE.cuts(2).late_ticks(2)).safety();
+    [of(detailed, &[WRITE, READ], &[]), coarse, cut]
 }

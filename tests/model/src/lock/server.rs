@@ -1,7 +1,7 @@
 //! The server's scripts, branch by branch. A script is atomic unless it stops half-way. It sends
 //! its pushes on the client's connection at once, before all later replies of the server.
 
-use super::config::{READ, Request};
+use super::config::{Durations, READ, Request};
 use super::state::{CLIENTS, Flag, Id, Link, Record, Server, State};
 use super::steps::Lock;
 use super::wire::{Answer, Message, Proof};
@@ -60,20 +60,15 @@ impl Running<'_> {
     /// Recounts the holders, if a record may have expired. The key expires with its last record,
     /// which is no write.
     fn sweep(&mut self) -> Result<(), Refused> {
-        if self.state.server.is_due {
-            if self
-                .state
-                .server
-                .records
-                .iter()
-                .any(|record| record.ttl > 0)
-            {
+        let deletes = self.lock.rules.expired_is_absent;
+        let server = &self.state.server;
+        let live = server.records.iter().filter(|record| record.ttl > 0);
+        let used = live.map(|record| record.weight).sum();
+        if server.is_due {
+            if used > 0 {
                 self.write()?;
             }
-            let deletes = self.lock.rules.expired_is_absent;
             let server = self.server();
-            let live = server.records.iter().filter(|record| record.ttl > 0);
-            let used = live.map(|record| record.weight).sum();
             server.records.retain(|record| record.ttl > 0 || !deletes);
             server.is_due = false;
             server.set_used(used);
@@ -116,30 +111,27 @@ impl Running<'_> {
         let passes = earlier.any(|waiter| !self.is_dead(*waiter, true));
         self.state.violate_if(passes, Claim::InOrder);
         let token = self.token_for(request);
-        let is_older = request.is_rw() && token < self.state.newest;
-        self.state.violate_if(is_older, Claim::TokensRise);
         if request.is_rw() {
-            self.state.newest = token;
+            let newest = std::mem::replace(&mut self.state.newest, token);
+            self.state.violate_if(token < newest, Claim::TokensRise);
         }
-        let durations = self.lock.scope.durations;
-        let mut ttl = durations.lease;
+        let Durations { lease, grant, .. } = self.lock.scope.durations;
+        let is_short = flag == Flag::Granted && self.lock.rules.short_grant;
+        let ttl = if is_short { grant } else { lease };
         if flag == Flag::Granted {
-            if self.lock.rules.short_grant {
-                ttl = durations.grant;
-            }
             let process = self.lock.process_of(id.client());
             let note = self.server().notes[process].replace(ttl);
             self.state.violate_if(note == Some(0), Claim::ServedAtOnce);
             self.publish(id, token);
         }
-        let server = self.server();
+        let (server, Request { weight, capacity }) = (self.server(), request);
         server.dequeue(id);
-        server.capacity = request.capacity;
-        server.used += request.weight;
+        server.capacity = capacity;
+        server.used += weight;
         server.put(Record {
             owner: id,
             flag,
-            weight: request.weight,
+            weight,
             token,
             ttl,
         });
@@ -153,12 +145,8 @@ impl Running<'_> {
         // Without R3, a refusing server would publish without end.
         let has_room = self.lock.rules.write_first || client.down.len() + 1 < 8;
         if client.link == Link::Up && !client.crashed && has_room {
-            let answer = Answer::Held(Proof { token, left, era });
-            client.down.push(Message {
-                id,
-                to: None,
-                answer,
-            });
+            let (to, answer) = (None, Answer::Held(Proof { token, left, era }));
+            client.down.push(Message { id, to, answer });
         }
     }
 
@@ -229,14 +217,11 @@ impl Running<'_> {
         let server = &self.state.server;
         let (waits, record) = (!server.queue.is_empty(), server.record(id));
         let is_hold = |record: &Record| record.flag != Flag::Revoked && rules.one_record;
-        if let Some(record) = record.filter(is_hold) {
+        if let Some(mut record) = record.filter(is_hold) {
             self.write()?;
             self.server().dequeue(id);
-            self.server().put(Record {
-                flag: Flag::Held,
-                ttl: lease,
-                ..record
-            });
+            (record.flag, record.ttl) = (Flag::Held, lease);
+            self.server().put(record);
         }
         if waits {
             self.hear()?;
@@ -429,7 +414,7 @@ impl Server {
     }
 
     /// Writes the record of its owner.
-    fn put(&mut self, record: Record) {
+    pub(crate) fn put(&mut self, record: Record) {
         self.records.retain(|other| other.owner != record.owner);
         self.records.push(record);
         self.records.sort_unstable_by_key(|record| record.owner);

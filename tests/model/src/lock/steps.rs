@@ -119,15 +119,17 @@ impl Steps<'_> {
 
 impl Lock {
     pub(crate) fn new(scenario: &Config, scope: Scope) -> Self {
+        let processes = scope.processes.iter().enumerate();
+        let clients = |(process, clients): (usize, &u8)| vec![process; usize::from(*clients)];
+        let mut processes: List<_, CLIENTS> = processes.flat_map(clients).collect();
+        processes.extend(processes.len()..CLIENTS);
         Lock {
             rules: scenario.rules,
             faults: scenario.faults,
             renewals: scenario.renewals,
             calls: scenario.calls,
             scope,
-            processes: (0..CLIENTS)
-                .map(|client| scope.process_of(client))
-                .collect(),
+            processes,
         }
     }
 
