@@ -123,7 +123,7 @@ impl Protocol for Lock {
     }
 
     fn prompt_steps(&self, state: &State) -> Vec<Step> {
-        let mut steps = Vec::with_capacity(16);
+        let mut steps = Vec::with_capacity(32);
         self.next_steps(state, &mut steps);
         let runs = |client: &Client| client.call.phase == Phase::Holding;
         // A body ends before time passes, so it needs no renewals.

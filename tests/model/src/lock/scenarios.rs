@@ -155,11 +155,7 @@ pub fn clean() -> Vec<Config> {
         of(three(NONE.late_ticks(1)), &[READ, WRITE, READ], &[]),
         of(two(NONE.downgrades(1).cuts(1)), &[WRITE, READ], &[]),
         of(two(NONE.downgrades(1).late_ticks(2)), &[WRITE, WRITE], &[]),
-        of(
-            three(NONE.downgrades(1).late_ticks(1)),
-            &[WRITE, READ, WRITE],
-            &[],
-        ),
+        of(two(NONE.downgrades(1).late_ticks(2)), &[WRITE, READ], &[]),
         two(NONE.revocations(1).cuts(1)),
         two(NONE.revocations(1).late_ticks(1)),
         of(three(NONE.revocations(1)), &[READ, READ, WRITE], &[]),
@@ -175,6 +171,7 @@ pub fn clean() -> Vec<Config> {
 #[must_use]
 pub fn deep() -> Vec<Config> {
     let lossy = NONE.cuts(1).crashes(1).flushes(1).refusals(1);
+    let downgrades = NONE.downgrades(1).late_ticks(1);
     let gives_up = NONE.cuts(1).overtakes(1).give_ups(1).late_ticks(1);
     vec![
         twice(NONE.late_ticks(2)),
@@ -189,6 +186,7 @@ pub fn deep() -> Vec<Config> {
         three(NONE.cuts(1).late_ticks(1)),
         three(lossy.cuts(0)),
         scenario(&[1, 1, 1], DOUBT, EACH).renewals().depth(13),
+        of(three(downgrades), &[WRITE, READ, WRITE], &[]),
         late_crash().faults(NONE.crashes(1).delays(2)),
         writers().faults(NONE.downgrades(1).delays(2).lost_pushes(1)),
         crash().faults(NONE.crashes(1).lost_pushes(1)),

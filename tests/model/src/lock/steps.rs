@@ -67,12 +67,13 @@ pub(crate) use fault;
 
 impl Steps<'_> {
     pub(crate) fn add(&mut self, name: &'static str, change: impl FnOnce(&mut State)) {
-        let mut next = *self.state;
-        change(&mut next);
-        self.lock.note_writes(self.state, &mut next);
-        next.renumber(&self.lock.rules);
-        let client = self.client;
+        let (client, next) = (self.client, *self.state);
         self.steps.push(Step { name, client, next });
+        if let Some(Step { next, .. }) = self.steps.last_mut() {
+            change(next);
+            self.lock.note_writes(self.state, next);
+            next.renumber(&self.lock.rules);
+        }
     }
 
     /// Adds a step of the client only.
