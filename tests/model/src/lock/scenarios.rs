@@ -221,6 +221,17 @@ removals! {
     queue_order: three(NONE), InOrder;
     // One grant at most is the delay of the next live waiter.
     skips_silent: waiters(NONE.freezes(1)), Served, ServedAtOnce;
+    // Rules of counted locks, for a mutex.
+    expired_is_absent: two(NONE.late_ticks(3)), Exclusive, Proven;
+    one_record: two(NONE.cuts(1)), Counted;
+    record_not_number: two(NONE.give_ups(1)), Exclusive, Counted;
+    check_serves: two(NONE.crashes(1)), Served;
+    revoked_ends: two(NONE.revocations(1)), Lifetime;
+    one_write: two(NONE.stops(1)), Exclusive;
+    record_first: two(NONE.stops(1)), Exclusive;
+    dead_heads_leave: waiters(NONE.crashes(1)), ServedAtOnce;
+    cancel_serves: two(NONE.crashes(1).give_ups(1)), ServedAtOnce;
+    acquire_serves_on: three(NONE.crashes(1)), ServedAtOnce;
     expired_is_absent: permits_late(), Exclusive;
     record_first: permits_stop(), Exclusive;
     one_write: permits_stop(), Exclusive;
