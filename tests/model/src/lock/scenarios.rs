@@ -87,6 +87,8 @@ coarse! {
     permits_crash: [ONE, TWO, ONE, ONE], [], NONE.crashes(1), false;
     permits_late: [ONLY, ONLY, ONLY], [], NONE.delays(2), true;
     permits_stop: [ONE, ONE, TWO], [], NONE.stops(1), false;
+    mutex_stop: [ONLY, ONLY, ONLY], [], NONE.stops(1), false;
+    mutex_late: [ONLY, ONLY, ONLY], [], NONE.crashes(1).delays(1).lost_pushes(1), false;
     numbers: [ONLY, ONE, ONLY], [], NONE.delays(1).lost_pushes(1), false;
     numbers_of_dead: [TWO, ONLY, OF_THREE, ONE], [], NONE.crashes(1).give_ups(1), false;
     kinds: [READ, ONE, WRITE], [], NONE.delays(1).lost_pushes(1), false;
@@ -221,17 +223,15 @@ removals! {
     queue_order: three(NONE), InOrder;
     // One grant at most is the delay of the next live waiter.
     skips_silent: waiters(NONE.freezes(1)), Served, ServedAtOnce;
-    // Rules of counted locks, for a mutex.
-    expired_is_absent: two(NONE.late_ticks(3)), Exclusive, Proven;
-    one_record: two(NONE.cuts(1)), Counted;
-    record_not_number: two(NONE.give_ups(1)), Exclusive, Counted;
+    // Rules of counted locks that a mutex needs, too.
+    expired_is_absent: two(NONE.late_ticks(3)), Exclusive;
+    record_not_number: two(NONE.give_ups(1)), Counted;
     check_serves: two(NONE.crashes(1)), Served;
+    cancel_serves: three(NONE.crashes(1).give_ups(1)), ServedAtOnce;
     revoked_ends: two(NONE.revocations(1)), Lifetime;
-    one_write: two(NONE.stops(1)), Exclusive;
-    record_first: two(NONE.stops(1)), Exclusive;
+    one_write: mutex_stop(), Exclusive;
+    acquire_serves: mutex_late(), ServedAtOnce;
     dead_heads_leave: waiters(NONE.crashes(1)), ServedAtOnce;
-    cancel_serves: two(NONE.crashes(1).give_ups(1)), ServedAtOnce;
-    acquire_serves_on: three(NONE.crashes(1)), ServedAtOnce;
     expired_is_absent: permits_late(), Exclusive;
     record_first: permits_stop(), Exclusive;
     one_write: permits_stop(), Exclusive;
