@@ -13,14 +13,15 @@ use crate::calm::Calm;
 /// A condition that must hold in every state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Claim {
-    /// At most one running body has a valid hold, by its own safe deadline. Grants from before and
-    /// after a loss of a server's data are not compared. In a counted lock, all valid holds
-    /// together weigh at most the capacity.
+    /// All valid holds together weigh at most the capacity, which is one for a mutex. A hold is valid
+    /// until its own safe deadline. Grants from before and after a loss of a server's data are not
+    /// compared.
     Exclusive,
     /// A valid holder's belief about a server is true there, for at least as long, unless that
     /// server lost its data. (Stronger than exclusion.)
     Proven,
-    /// A body that starts later has a larger token.
+    /// A body that starts later has a larger token, if both exclude all others. A later grant to a
+    /// reader or writer has no smaller token.
     TokensRise,
     /// A client that acquires does not pass a client that is already queued.
     InOrder,

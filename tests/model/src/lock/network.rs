@@ -223,13 +223,10 @@ impl Lock {
                 *note = note.map(|_| 0);
             }
             // A grant is accepted only while the server has its record.
-            let client = &mut next.clients[c];
-            let pushes = client.down.iter_mut().filter_map(Message::proof_mut);
-            for proof in pushes.chain([&mut client.call.proof]) {
-                if proof.token == token {
-                    proof.left = 0;
-                }
-            }
+            let pushed = next.clients[c]
+                .proofs()
+                .filter(|proof| proof.token == token);
+            pushed.for_each(|proof| proof.left = 0);
         };
         if record.flag == Flag::Revoked || owner.crashed {
             steps.add("a record expires", expire);

@@ -256,6 +256,12 @@ impl Client {
         (self.call.phase != Phase::Idle).then_some(self.call.id)
     }
 
+    /// Returns the proofs in flight to the client, and its own.
+    pub(crate) fn proofs(&mut self) -> impl Iterator<Item = &mut Proof> {
+        let messages = self.down.iter_mut().filter_map(Message::proof_mut);
+        messages.chain([&mut self.call.proof])
+    }
+
     /// Returns true if the client makes no call and has nothing to release.
     pub(crate) fn is_idle(&self) -> bool {
         self.call.phase == Phase::Idle && self.cancels.is_empty()

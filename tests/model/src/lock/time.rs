@@ -21,19 +21,15 @@ pub(crate) fn tick(state: &mut State, checks_queue: bool) {
             let checks = client.up.iter().any(sent) || client.down.iter().any(seen);
             call.may_check = checks_queue && !checks;
         }
-        [&mut call.timer, &mut call.proof.left, &mut client.late]
-            .into_iter()
-            .for_each(less);
-        client
-            .cancels
-            .iter_mut()
-            .for_each(|cancel| less(&mut cancel.late));
+        less(&mut call.timer);
+        less(&mut client.late);
+        client.proofs().for_each(|proof| less(&mut proof.left));
+        let cancels = client.cancels.iter_mut();
+        cancels.for_each(|cancel| less(&mut cancel.late));
         for command in client.up.iter_mut().chain(client.old.iter_mut()) {
             less(&mut command.apply_by);
             less(&mut command.left);
         }
-        let proofs = client.down.iter_mut().filter_map(Message::proof_mut);
-        proofs.for_each(|proof| less(&mut proof.left));
         match &mut client.renewal {
             Renewal::Requested(_, _, left) | Renewal::Answered(_, _, Some(left)) => less(left),
             _ => {}

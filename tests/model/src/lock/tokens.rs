@@ -2,7 +2,7 @@
 
 use super::config::Rules;
 use super::state::{Phase, Renewal, State};
-use super::wire::{Message, Proof};
+use super::wire::Proof;
 use crate::tokens::{Token, Tokens};
 
 impl Tokens for State {
@@ -19,10 +19,7 @@ impl Tokens for State {
             .for_each(|record| visit(&mut record.token));
         for client in &mut self.clients {
             visit(&mut client.write_token);
-            visit(&mut client.call.proof.token);
-            for proof in client.down.iter_mut().filter_map(Message::proof_mut) {
-                visit(&mut proof.token);
-            }
+            client.proofs().for_each(|proof| visit(&mut proof.token));
             match &mut client.renewal {
                 Renewal::None => {}
                 Renewal::Requested(_, token, _) | Renewal::Answered(_, token, _) => visit(token),
@@ -39,12 +36,9 @@ impl State {
         let expired = records.filter(|record| record.ttl == 0 && rules.expired_is_absent);
         expired.for_each(|record| record.token = 0);
         for client in self.clients.iter_mut().filter(|_| forgets) {
+            let expired = client.proofs().filter(|proof| proof.left == 0);
+            expired.for_each(|proof| *proof = Proof::default());
             let call = &mut client.call;
-            let proofs = client.down.iter_mut().filter_map(Message::proof_mut);
-            let proofs = proofs
-                .chain([&mut call.proof])
-                .filter(|proof| proof.left == 0);
-            proofs.for_each(|proof| *proof = Proof::default());
             if call.phase == Phase::Holding && call.proof.left == 0 {
                 (call.confirmed, call.confirming) = (true, false);
             }
