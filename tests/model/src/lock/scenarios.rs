@@ -149,13 +149,11 @@ pub fn clean() -> Vec<Config> {
         waiter(NONE.late_ticks(1)),
         waiter(NONE.cuts(1)),
         waiters(NONE.freezes(1)),
-        // A late command of the dead process is taken for a sign of life, and costs a grant.
-        waiters(NONE.crashes(1)).served_within(SHORT.lease + 2 * SHORT.grant),
         of(three(NONE.late_ticks(1)), &[ONE, ONE, TWO], &[]),
         of(three(NONE.cuts(1)), &[ONE, ONE, TWO], &[]),
         of(three(NONE.crashes(1)), &[ONE, TWO, ONE], &[]),
         of(three(NONE.crashes(1)), &[READ, WRITE, READ], &[]),
-        of(three(NONE.cuts(1)), &[READ, WRITE, READ], &[]),
+        of(two(NONE.cuts(1)), &[READ, WRITE], &[]),
         of(three(NONE.late_ticks(1)), &[READ, WRITE, READ], &[]),
         of(two(NONE.downgrades(1).cuts(1)), &[WRITE, READ], &[]),
         of(two(NONE.downgrades(1).late_ticks(2)), &[WRITE, WRITE], &[]),
@@ -190,6 +188,9 @@ pub fn deep() -> Vec<Config> {
         three(NONE.cuts(1).late_ticks(1)),
         three(lossy.cuts(0)),
         scenario(&[1, 1, 1], DOUBT, EACH).renewals().depth(13),
+        // A late command of the dead process is taken for a sign of life, and costs a grant.
+        waiters(NONE.crashes(1)).served_within(SHORT.lease + 2 * SHORT.grant),
+        of(three(NONE.cuts(1)), &[READ, WRITE, READ], &[]),
         waiter(NONE.late_ticks(2)),
         waiter(NONE.closes(1).late_ticks(1)),
         waiter(NONE.refusals(1).late_ticks(1)),
@@ -237,7 +238,7 @@ removals! {
     revoked_ends: two(NONE.revocations(1)), Lifetime;
     one_write: mutex_stop(), Exclusive;
     acquire_serves: mutex_late(), ServedAtOnce;
-    dead_heads_leave: waiters(NONE.crashes(1)), ServedAtOnce;
+    dead_heads_leave: mutex_late(), ServedAtOnce;
     expired_is_absent: permits_late(), Exclusive;
     record_first: permits_stop(), Exclusive;
     one_write: permits_stop(), Exclusive;
