@@ -44,8 +44,8 @@ impl Calm {
         // A client that is not served and cannot take a step is stuck.
         let mut worst = if steps.is_empty() { NEVER } else { 0 };
         for action in steps {
+            let own = u8::from(P::is_tick(&action));
             let ticks = self.worst(protocol, &next(protocol, state, action), path);
-            let own = u8::from(Some(action) == P::TICK);
             worst = worst.max(if ticks == NEVER {
                 NEVER
             } else {

@@ -1,9 +1,8 @@
 //! Explores a protocol: all states, the states up to a depth, or random walks.
 
-use std::collections::HashMap;
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::hash::Hash;
-use std::mem::{Discriminant, discriminant};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,14 +13,15 @@ use crate::calm::Calm;
 /// A condition that must hold in every state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Claim {
-    /// At most one running body has a valid hold, by its own safe deadline. Grants from before and
-    /// after a loss of a server's data are not compared. In a counted lock, all valid holds
-    /// together weigh at most the capacity.
+    /// All valid holds together weigh at most the capacity, which is one for a mutex. A hold is valid
+    /// until its own safe deadline. Grants from before and after a loss of a server's data are not
+    /// compared.
     Exclusive,
     /// A valid holder's belief about a server is true there, for at least as long, unless that
     /// server lost its data. (Stronger than exclusion.)
     Proven,
-    /// A body that starts later has a larger token.
+    /// A body that starts later has a larger token, if both exclude all others. A later grant to a
+    /// reader or writer has no smaller token.
     TokensRise,
     /// A client that acquires does not pass a client that is already queued.
     InOrder,
@@ -75,8 +75,10 @@ pub(crate) trait Protocol: Send + Sync + 'static {
     type Action: Copy + Debug + PartialEq;
     /// The data of a trace besides the states.
     type Trace;
-    /// The step in which time passes, if the model has time.
-    const TICK: Option<Self::Action> = None;
+    /// Returns true for the step in which time passes.
+    fn is_tick(_: &Self::Action) -> bool {
+        false
+    }
 
     fn initial(&self) -> Self::State;
     /// Adds every step that can be taken next.
@@ -115,8 +117,8 @@ pub struct Report {
     pub depth: usize,
     /// The longest time until all are served, in ticks, over all states.
     pub longest_wait: u8,
-    /// One step of every kind that was taken; only random walks list them.
-    pub kinds: Vec<String>,
+    /// The kinds of steps that were taken; only random walks list them.
+    pub kinds: BTreeSet<String>,
     /// The duration of the exploration.
     pub took: Duration,
     /// The steps to a state in which a claim does not hold.
@@ -213,17 +215,20 @@ impl<P: Protocol> Explored<P> {
     }
 
     fn walk(&self, walks: u64, length: usize) -> Report {
-        let (mut states, mut kinds) = (0, HashMap::<Discriminant<P::Action>, String>::new());
+        let (mut states, mut kinds) = (0, BTreeSet::new());
         let mut visit = |action| {
             states += 1;
-            let kind = kinds.entry(discriminant(&action));
-            kind.or_insert_with(|| format!("{action:?}"));
+            let step = format!("{action:?}");
+            let kind = step.split('(').next().unwrap_or_default();
+            if !kinds.contains(kind) {
+                kinds.insert(kind.to_owned());
+            }
         };
         let counter_example = (0..walks).find_map(|seed| self.walk_once(seed, length, &mut visit));
         Report {
             states,
             depth: length,
-            kinds: kinds.into_values().collect(),
+            kinds,
             counter_example,
             ..Report::default()
         }

@@ -2,13 +2,13 @@
 //! [stateright](https://docs.rs/stateright).
 //!
 //! Every client and every server is a small state machine, and connections are between them.
-//! [`lock`] is the hand-off protocol of one server; [`quorum`] is the protocol of several
-//! independent servers; [`keys`] has calls that hold several locks; [`counted`] has readers and
-//! writers, and permits. The explorer takes every possible step, in every order, and checks the
-//! claims in every state ([`Claim`]). At most one body has a valid hold, tokens rise, no waiter is
-//! passed, and nothing is left behind. If no further fault happened, every waiter would be served.
-//! Then the explorer removes one rule of the protocol at a time: the counter-example shows the
-//! purpose of the rule ([`Removal`]).
+//! [`lock`] is the protocol of one server, for a mutex, permits, and readers and writers;
+//! [`quorum`] is the protocol of several independent servers; [`keys`] has calls that hold several
+//! locks. The explorer takes every possible step, in every order, and checks the claims in every
+//! state ([`Claim`]). The valid holds fit together, tokens rise, no waiter is passed, and nothing is
+//! left behind. If no further fault happened, every waiter would be served. Then the explorer
+//! removes one rule of the protocol at a time: the counter-example shows the purpose of the rule
+//! ([`Removal`]).
 //!
 //! `cargo run --release -p model` prints both tables and the shortest counter-example for each
 //! rule; `--deep` adds explorations that take minutes and gigabytes.
@@ -23,7 +23,6 @@
 //! bound ([`Check::served_within`]).
 
 mod calm;
-pub mod counted;
 mod explore;
 mod hashing;
 pub mod keys;

@@ -19,7 +19,7 @@ pub trait Setup: Copy + fmt::Display {
 #[derive(Clone, Debug)]
 pub struct Scenario<S: Setup> {
     /// The number of consecutive calls of each client. At most three clients, or four in
-    /// [`counted`](crate::counted), where the calls of a client are concurrent.
+    /// [`lock`](crate::lock).
     pub calls: &'static [u8],
     /// The rules in force.
     pub rules: S::Rules,

@@ -1,15 +1,58 @@
-//! The claims, states and steps of the model, as the explorer needs them.
+//! The claims, and the model as the explorer needs it.
 
-use super::action::Action;
-use super::config::{Config, Faults};
-use super::state::{Call, Client, State, Wrongs};
+use super::config::{Faults, READ, WRITE};
+use super::network::TICK;
+use super::state::{Client, Phase, State};
+use super::steps::{Lock, OPTIONAL, Step};
+use super::wire::Proof;
 use crate::explore::{Claim, Protocol};
 
-impl Protocol for Config {
+impl Lock {
+    /// Returns the valid holds.
+    fn holds_of<'a>(&'a self, state: &'a State) -> impl Iterator<Item = (usize, Proof)> + Clone {
+        let valid = |(_, client): &(usize, &Client)| self.is_valid(client) && !client.crashed;
+        let clients = state.clients.iter().enumerate().filter(valid);
+        clients.map(|(c, client)| {
+            let (token, left, era) = (client.write_token, 1, state.server.era);
+            let written = Proof { token, left, era };
+            let is_held = client.call.is_held();
+            (c, if is_held { client.call.proof } else { written })
+        })
+    }
+
+    /// Returns the weight that a client with a valid hold uses.
+    fn valid_weight(&self, state: &State, c: usize) -> u8 {
+        match self.scope.request(c) {
+            WRITE if !self.writes(state, c) => READ.weight,
+            request => request.weight,
+        }
+    }
+
+    /// Returns true if the valid holds fit. A later call may have a larger number, so each is
+    /// compared with earlier ones.
+    fn is_exclusive(&self, state: &State) -> bool {
+        let all = self.holds_of(state);
+        all.clone().all(|(c, proof)| {
+            let request = self.scope.request(c);
+            let others = all.clone().filter(|(_, other)| other.era == proof.era);
+            let mut kinds = others.clone().map(|(other, _)| self.scope.request(other));
+            let earlier = others.filter(|(_, other)| other.token <= proof.token);
+            let used: u8 = earlier
+                .map(|(other, _)| self.valid_weight(state, other))
+                .sum();
+            used <= request.capacity && kinds.all(|kind| kind.is_kind(request))
+        })
+    }
+}
+
+impl Protocol for Lock {
     type State = State;
-    type Action = Action;
+    type Action = Step;
     type Trace = ();
-    const TICK: Option<Action> = Some(Action::Tick);
+
+    fn is_tick(step: &Step) -> bool {
+        step.name == TICK
+    }
 
     fn initial(&self) -> State {
         let mut state = State {
@@ -22,92 +65,89 @@ impl Protocol for Config {
         state
     }
 
-    fn steps(&self, state: &State, steps: &mut Vec<Action>) {
+    fn steps(&self, state: &State, steps: &mut Vec<Step>) {
         self.next_steps(state, steps);
     }
 
-    fn after(&self, state: &State, action: Action) -> State {
-        let mut next = *state;
-        self.apply(&mut next, action);
-        next.renumber(self.rules.grant_age && self.rules.token_of_proof);
-        next
+    fn after(&self, _: &State, step: Step) -> State {
+        step.next
     }
 
     fn holds(&self, claim: Claim, state: &State) -> bool {
         let server = &state.server;
-        match claim {
-            Claim::Exclusive => {
-                let mut seen = [false; 2];
-                state
-                    .holders()
-                    .all(|(_, proof)| !std::mem::replace(&mut seen[usize::from(proof.era)], true))
-            }
-            Claim::Proven => state.holders().all(|(id, proof)| {
+        let holds_now = match claim {
+            Claim::Exclusive => self.is_exclusive(state),
+            Claim::Proven => self.holds_of(state).all(|(c, proof)| {
+                let id = state.clients[c].id().unwrap_or_default();
                 proof.era != server.era
-                    || server.lock.is_some_and(|lock| {
-                        lock.owner == id && lock.token == proof.token && lock.ttl >= proof.left
+                    || server.record(id).is_some_and(|record| {
+                        record.token == proof.token && record.ttl >= proof.left
                     })
             }),
-            Claim::TokensRise => !state.wrongs.inverted,
-            Claim::InOrder => !state.wrongs.passed,
+            // A script that stopped half-way leaves a sum that is too large.
+            Claim::Counted => {
+                let sum = server.weights();
+                server.used == sum || self.faults.stops > 0 && server.used > sum
+            }
             Claim::NothingLeft => {
-                let owner = server.lock.map(|lock| lock.owner);
-                let queued = server.queue.iter().map(|entry| entry.id);
-                queued.chain(owner).all(|id| {
+                let owners = server.records.iter().map(|record| record.owner);
+                owners.chain(server.queue).all(|id| {
                     let client = &state.clients[id.client()];
                     client.crashed || client.id() == Some(id) || client.has_cancel(id)
                 })
             }
-            _ => unreachable!("the explorer checks it, or another model"),
-        }
+            // No write of an ended hold reaches the resource after a valid reader.
+            Claim::Fenced => {
+                let accessed = |(c, proof): (usize, Proof)| {
+                    proof.era == server.era && state.clients[c].call.accessed
+                };
+                let has_read = self.holds_of(state).any(accessed);
+                let late_writes = (0..self.calls.len()).filter(|c| !self.writes(state, *c));
+                let mut tokens = late_writes.map(|c| state.clients[c].write_token);
+                !has_read || tokens.all(|token| token == 0 || token < state.seen)
+            }
+            _ => true,
+        };
+        holds_now && state.violated & 1 << claim as u8 == 0
     }
 
     fn calm(&self, state: &mut State) {
         state.faults = Faults::NONE;
-        state.wrongs = Wrongs::default();
+        (state.violated, state.seen, state.newest) = (0, 0, 0);
         state.last = (0, false);
         state.server.refusing = false;
         for client in &mut state.clients {
             client.calls = 0;
+            client.call.accessed = false;
         }
     }
 
-    fn prompt_steps(&self, state: &State) -> Vec<Action> {
-        let mut steps = Vec::with_capacity(16);
+    fn prompt_steps(&self, state: &State) -> Vec<Step> {
+        let mut steps = Vec::with_capacity(32);
         self.next_steps(state, &mut steps);
-        let runs = |call| matches!(call, Call::Holding { .. });
-        let is_busy = state.clients.iter().any(|client| runs(client.call));
-        steps.retain(|action| match action {
-            // A body ends before time passes, so it needs no renewals.
-            Action::Tick => !is_busy,
-            Action::Renew(_) => false,
-            _ => true,
+        let runs = |client: &Client| client.call.phase == Phase::Holding;
+        // A body ends before time passes, so it needs no renewals.
+        let is_busy = state.clients.iter().any(runs);
+        steps.retain(|step| {
+            let is_prompt = !OPTIONAL.contains(&step.name) && step.next != *state;
+            is_prompt && !(is_busy && step.name == TICK)
         });
         steps
     }
 
     fn is_served(&self, state: &State) -> bool {
-        state
-            .clients
-            .iter()
-            .all(|client| client.crashed || client.call == Call::Idle && client.cancels.is_empty())
+        let mut clients = state.clients.iter();
+        clients.all(|client| client.crashed || client.is_idle())
     }
 
     fn trace(&self) {}
 
-    fn describe(&self, (): &mut (), state: &State, action: Action) -> String {
-        let mut text = match action {
-            Action::Read(c) => format!("{action:?}: {:?}", state.clients[c].down[0]),
-            Action::Serve(c) => format!("{action:?}: {:?}", state.clients[c].up[0]),
-            Action::ServeOld(c) => format!("{action:?}: {:?}", state.clients[c].old[0]),
-            _ => format!("{action:?}"),
-        };
-        let after = self.after(state, action);
-        text += &format!("\n    {:?}", after.server);
-        for (number, client) in after.clients.iter().enumerate() {
-            if *client != Client::default() {
-                let (call, cancels, link) = (client.call, client.cancels, client.link);
-                text += &format!("\n    {number}: {call:?}, cancels {cancels:?}, {link:?}");
+    fn describe(&self, (): &mut (), before: &State, step: Step) -> String {
+        let mut text = format!("{step:?}\n    {:?}", step.next.server);
+        let clients = step.next.clients.iter().zip(&before.clients);
+        for (number, (client, before)) in clients.enumerate() {
+            if client != before {
+                text += &format!("\n    {number}: {client:?}");
             }
         }
         text

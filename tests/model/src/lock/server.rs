@@ -1,219 +1,432 @@
-//! The scripts of `lua/`, one function each. A script is atomic. It sends its pushes on the
-//! client's connection at once, before all later replies of the server.
+//! The server's scripts, branch by branch. A script is atomic unless it stops half-way. It sends
+//! its pushes on the client's connection at once, before all later replies of the server.
 
-use super::config::{Durations, Rules};
-use super::state::{Entry, Id, Link, Lock, State};
-use super::wire::{Body, Message, Proof, Sight};
+use super::config::{Durations, READ, Request};
+use super::state::{CLIENTS, Flag, Id, Link, Record, Server, State};
+use super::steps::Lock;
+use super::wire::{Answer, Message, Proof};
+use crate::explore::Claim;
 use crate::tokens::{Token, Tokens as _};
 
-#[derive(PartialEq, Eq)]
-enum Driven {
-    Granted,
-    /// The acquiring client is the head, and takes the lock itself.
-    Mine,
-    /// The queue is empty.
-    Free,
-    /// The server refused a write.
-    Refused,
-}
+/// The server refuses a write, which ends the script.
+pub(crate) struct Refused;
 
 /// A script that runs on the state.
 pub(crate) struct Running<'a> {
     pub(crate) state: &'a mut State,
-    pub(crate) rules: Rules,
-    pub(crate) durations: Durations,
-    /// The client that sent the command.
-    pub(crate) client: usize,
+    pub(crate) lock: &'a Lock,
+    /// The process that sent the command. There is one number for all operators.
+    pub(crate) process: usize,
 }
 
 impl Running<'_> {
-    pub(crate) fn acquire(&mut self, id: Id, apply_by: u8, left: u8) -> Body {
-        if apply_by == 0 {
-            return Body::Late;
-        }
-        let ttl = self.durations.lease;
-        let era = self.state.server.era;
-        let held = |token| Body::Held(Proof { token, left, era });
-        let queue_counts = self.rules.queue_order;
-        if self.state.server.lock.is_none() {
-            let driven = if !queue_counts || self.state.server.queue.is_empty() {
-                Driven::Free
-            } else if self.rules.check_queue {
-                self.drive(Some(id))
-            } else {
-                Driven::Granted
-            };
-            match driven {
-                Driven::Granted => {}
-                Driven::Refused => return Body::AcquireFailed,
-                Driven::Mine | Driven::Free if self.state.server.refusing => {
-                    return Body::AcquireFailed;
-                }
-                Driven::Mine | Driven::Free => {
-                    self.note_passed(id);
-                    self.remove(id);
-                    let token = self.take(id, ttl);
-                    return held(token);
-                }
-            }
-        }
+    fn server(&mut self) -> &mut Server {
+        &mut self.state.server
+    }
+
+    fn request(&self, id: Id) -> Request {
+        self.lock.scope.request(id.client())
+    }
+
+    /// Comes before the first write of a script.
+    fn write(&self) -> Result<(), Refused> {
         if self.state.server.refusing {
-            return Body::AcquireFailed;
+            return Err(Refused);
         }
-        if let Some(lock) = &mut self.state.server.lock
-            && lock.owner == id
-        {
-            lock.ttl = ttl;
-            let token = lock.token;
-            self.remove(id);
-            return held(token);
-        }
-        let server = &mut self.state.server;
-        if !server.queue.iter().any(|entry| entry.id == id) {
-            server.queue.push(Entry { id, marked: false });
-        }
-        Body::Queued
+        Ok(())
     }
 
-    pub(crate) fn confirm(&mut self, id: Id, left: u8) -> Body {
-        let server = &mut self.state.server;
-        match &mut server.lock {
-            Some(lock) if lock.owner == id => {
-                if server.refusing {
-                    return Body::ConfirmFailed;
-                }
-                lock.ttl = self.durations.lease;
-                let (token, era) = (lock.token, server.era);
-                self.remove(id);
-                Body::Confirmed(Proof { token, left, era })
-            }
-            _ => Body::NotYours,
-        }
+    /// Returns true if a process receives no grants. The one that sent the command is connected.
+    fn is_dead(&self, id: Id, skips_silent: bool) -> bool {
+        let process = self.lock.process_of(id.client());
+        let is_silent = self.state.server.notes[process] == Some(0);
+        let mut clients = self.lock.clients_of(process);
+        let is_connected = process == self.process
+            || clients.any(|client| self.state.clients[client].is_subscribed());
+        !is_connected || is_silent && skips_silent
     }
 
-    pub(crate) fn release(&mut self, id: Id) -> Body {
-        let server = &mut self.state.server;
-        let held = server.lock.is_some_and(|lock| lock.owner == id);
-        if server.refusing && (held || !server.queue.is_empty()) {
-            return Body::ReleaseFailed;
-        }
-        if held {
-            server.lock = None;
-        }
-        let Some(&head) = server.queue.first() else {
-            return Body::Released;
-        };
-        let is_free = server.lock.is_none();
-        if !held || head.id == id {
-            self.remove(id);
-        }
-        if is_free && (held || self.rules.check_queue) {
-            self.drive(None);
-        }
-        Body::Released
+    fn is_other_kind(&self, id: Id) -> bool {
+        let capacity = self.state.server.capacity;
+        capacity != 0 && !Request::permits(0, capacity).is_kind(self.request(id))
     }
 
-    pub(crate) fn check_queue(&mut self, id: Id) -> Option<Body> {
-        if self.state.server.lock.is_none() && self.drive(None) == Driven::Refused {
-            // An error for this lock; the next queue check retries.
-            return None;
-        }
+    fn has_room(&self, id: Id) -> bool {
+        let (server, Request { weight, capacity }) = (&self.state.server, self.request(id));
+        let is_own = self.lock.rules.own_number || server.capacity == 0;
+        server.used + weight <= if is_own { capacity } else { server.capacity }
+    }
+
+    /// Recounts the holders, if a record may have expired. The key expires with its last record,
+    /// which is no write.
+    fn sweep(&mut self) -> Result<(), Refused> {
+        let deletes = self.lock.rules.expired_is_absent;
         let server = &self.state.server;
-        let sight = if server.lock.is_some_and(|lock| lock.owner == id) {
-            Sight::Yours
-        } else if server.queue.iter().any(|entry| entry.id == id) {
-            Sight::Queued
-        } else {
-            Sight::Missing
-        };
-        Some(Body::Seen(sight))
+        let live = server.records.iter().filter(|record| record.ttl > 0);
+        let used = live.map(|record| record.weight).sum();
+        if server.is_due {
+            if used > 0 {
+                self.write()?;
+            }
+            let server = self.server();
+            server.records.retain(|record| record.ttl > 0 || !deletes);
+            server.is_due = false;
+            server.set_used(used);
+        }
+        Ok(())
     }
 
-    /// Returns true if the renewal was applied, or `None` if the server refused it.
-    pub(crate) fn renew(&mut self, id: Id, token: Token) -> Option<bool> {
+    /// Removes a holder. A script that stops after its first write leaves a sum that is too large.
+    fn drop_record(&mut self, id: Id, weight: u8, stops: bool) {
+        let record_first = self.lock.rules.record_first;
+        let server = self.server();
+        let used = server.used.saturating_sub(weight);
+        // Without other holders, one command deletes both.
+        if !stops || record_first || used == 0 {
+            server.records.retain(|record| record.owner != id);
+        }
+        if !stops || !record_first || used == 0 {
+            server.set_used(used);
+        }
+    }
+
+    fn token_for(&mut self, request: Request) -> Token {
+        let (rules, next) = (&self.lock.rules, self.state.newest() + 1);
         let server = &mut self.state.server;
-        match &mut server.lock {
-            Some(lock) if lock.owner == id && lock.token == token => {
-                if server.refusing {
-                    return None;
-                }
-                lock.ttl = self.durations.lease;
-                Some(true)
-            }
-            _ => Some(false),
+        let is_reader = request == READ;
+        if is_reader && server.phase_token != 0 && rules.shared_token {
+            return server.phase_token;
         }
+        let is_new = !is_reader || rules.new_phase_token || server.fence == 0;
+        let token = if is_new { next } else { server.fence };
+        server.fence = if request.is_rw() { token } else { 0 };
+        server.phase_token = if is_reader { token } else { 0 };
+        token
     }
 
-    /// Hands the free lock to the first live waiter.
-    fn drive(&mut self, me: Option<Id>) -> Driven {
-        loop {
-            let Some(&head) = self.state.server.queue.first() else {
-                return Driven::Free;
-            };
-            if !head.marked && Some(head.id) == me {
-                return Driven::Mine;
-            }
-            let client = head.id.client();
-            let alive = client == self.client || self.state.clients[client].is_subscribed();
-            if self.state.server.refusing {
-                if !head.marked && alive && !self.rules.write_first {
-                    let token = self.state.newest() + 1;
-                    self.publish(head.id, token);
-                }
-                return Driven::Refused;
-            }
-            if head.marked {
-                // The grant expired without a confirmation, so that client does not answer.
-                if client == self.client {
-                    self.remove(head.id);
-                } else {
-                    let queue = &mut self.state.server.queue;
-                    queue.retain(|entry| entry.id.client() != client);
-                }
-            } else if alive {
-                self.grant(head.id);
-                return Driven::Granted;
-            } else {
-                self.remove(head.id);
-            }
+    fn grant(&mut self, id: Id, flag: Flag) -> Token {
+        let request = self.request(id);
+        let queue = self.state.server.queue;
+        let mut earlier = queue.iter().take_while(|waiter| **waiter != id);
+        let passes = earlier.any(|waiter| !self.is_dead(*waiter, true));
+        self.state.violate_if(passes, Claim::InOrder);
+        let token = self.token_for(request);
+        if request.is_rw() {
+            let newest = std::mem::replace(&mut self.state.newest, token);
+            self.state.violate_if(token < newest, Claim::TokensRise);
         }
-    }
-
-    fn grant(&mut self, id: Id) {
-        for entry in self.state.server.queue.iter_mut() {
-            entry.marked |= entry.id == id;
+        let Durations { lease, grant, .. } = self.lock.scope.durations;
+        let is_short = flag == Flag::Granted && self.lock.rules.short_grant;
+        let ttl = if is_short { grant } else { lease };
+        if flag == Flag::Granted {
+            let process = self.lock.process_of(id.client());
+            let note = self.server().notes[process].replace(ttl);
+            self.state.violate_if(note == Some(0), Claim::ServedAtOnce);
+            self.publish(id, token);
         }
-        let token = self.take(id, self.durations.grant);
-        self.publish(id, token);
-    }
-
-    fn take(&mut self, owner: Id, ttl: u8) -> Token {
-        let token = self.state.newest() + 1;
-        self.state.server.lock = Some(Lock { owner, token, ttl });
+        let (server, Request { weight, capacity }) = (self.server(), request);
+        server.dequeue(id);
+        server.capacity = capacity;
+        server.used += weight;
+        server.put(Record {
+            owner: id,
+            flag,
+            weight,
+            token,
+            ttl,
+        });
         token
     }
 
     /// Sends a grant. A client that has crashed or is not connected receives nothing.
     fn publish(&mut self, id: Id, token: Token) {
-        let era = self.state.server.era;
-        let left = self.durations.grant;
+        let (era, left) = (self.state.server.era, self.lock.scope.durations.grant);
         let client = &mut self.state.clients[id.client()];
         // Without R3, a refusing server would publish without end.
-        let has_room = self.rules.write_first || client.down.len() + 1 < 8;
+        let has_room = self.lock.rules.write_first || client.down.len() + 1 < 8;
         if client.link == Link::Up && !client.crashed && has_room {
-            let body = Body::Push(Proof { token, left, era });
-            client.down.push(Message { id, body });
+            let (to, answer) = (None, Answer::Held(Proof { token, left, era }));
+            client.down.push(Message { id, to, answer });
         }
     }
 
-    fn remove(&mut self, id: Id) {
-        self.state.server.queue.retain(|entry| entry.id != id);
+    /// Grants to the head of the queue for as long as it fits, to `me` as to a holder.
+    fn grant_next(&mut self, me: Option<Id>) -> Result<(), Refused> {
+        let rules = &self.lock.rules;
+        while let Some(head) = self.state.server.queue.first().copied() {
+            let is_dead = self.is_dead(head, rules.skips_silent);
+            if is_dead && self.state.server.used > 0 && !rules.dead_heads_leave {
+                return Ok(());
+            } else if is_dead || self.is_other_kind(head) && rules.one_kind {
+                self.write()?;
+                self.server().dequeue(head);
+            } else if self.has_room(head) && Some(head) == me {
+                self.write()?;
+                self.grant(head, Flag::Held);
+                if !rules.acquire_serves_on {
+                    return Ok(());
+                }
+            } else if self.has_room(head) {
+                if self.state.server.refusing && !rules.write_first {
+                    let token = self.state.newest() + 1;
+                    self.publish(head, token);
+                }
+                self.write()?;
+                self.grant(head, Flag::Granted);
+            } else {
+                let mut queue = self.state.server.queue.into_iter();
+                let other = queue.find(|waiter| self.has_room(*waiter));
+                if let Some(other) = other.filter(|_| !rules.head_only) {
+                    self.grant(other, Flag::Granted);
+                }
+                return Ok(());
+            }
+        }
+        self.server().notes = Default::default();
+        Ok(())
     }
 
-    /// Records whether the taker passed another waiter. `drive` has removed the dead entries.
-    fn note_passed(&mut self, id: Id) {
-        let queue = &self.state.server.queue;
-        let mut ahead = queue.iter().take_while(|entry| entry.id != id);
-        self.state.wrongs.passed |= ahead.any(|entry| !entry.marked);
+    /// Checks what a script that serves must achieve. The next one removes a dead waiter of the
+    /// process that sent this one.
+    fn end(&mut self) {
+        let mut head = self.state.server.queue.first().copied();
+        head = head.filter(|head| self.lock.process_of(head.client()) != self.process);
+        if let Some(head) = head {
+            let fits = self.has_room(head) && !self.is_other_kind(head);
+            let is_dead = self.is_dead(head, self.lock.rules.skips_silent);
+            self.state.violate_if(fits || is_dead, Claim::ServedAtOnce);
+        }
+    }
+
+    /// Notes that the process responds. Notes exist only while there is a queue.
+    fn hear(&mut self) -> Result<(), Refused> {
+        let process = self.process;
+        if self.state.server.notes[process].is_some() {
+            self.write()?;
+            self.server().notes[process] = None;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn acquire(&mut self, id: Id, apply_by: u8, left: u8) -> Result<Answer, Refused> {
+        if apply_by == 0 {
+            return Ok(Answer::Failed);
+        }
+        let (rules, lease) = (&self.lock.rules, self.lock.scope.durations.lease);
+        self.sweep()?;
+        let server = &self.state.server;
+        let (waits, record) = (!server.queue.is_empty(), server.record(id));
+        let is_hold = |record: &Record| record.flag != Flag::Revoked && rules.one_record;
+        if let Some(mut record) = record.filter(is_hold) {
+            self.write()?;
+            self.server().dequeue(id);
+            (record.flag, record.ttl) = (Flag::Held, lease);
+            self.server().put(record);
+        }
+        if waits {
+            self.hear()?;
+        }
+        let serves = rules.acquire_serves || self.state.server.used == 0;
+        if waits && serves && rules.queue_order {
+            self.grant_next(Some(id))?;
+        }
+        let server = &self.state.server;
+        let may_take = server.queue.is_empty() || !rules.queue_order;
+        let held = |token, era| Answer::Held(Proof { token, left, era });
+        let reply = match server.record(id) {
+            Some(record) if record.flag == Flag::Held => held(record.token, server.era),
+            Some(record) if record.flag == Flag::Revoked => Answer::Gone,
+            _ if self.is_other_kind(id) && rules.one_kind => Answer::Gone,
+            _ => {
+                self.write()?;
+                if self.state.server.queue.contains(&id) {
+                    Answer::Queued
+                } else if may_take && self.has_room(id) {
+                    held(self.grant(id, Flag::Held), self.state.server.era)
+                } else {
+                    self.server().queue.push(id);
+                    Answer::Queued
+                }
+            }
+        };
+        self.end();
+        Ok(reply)
+    }
+
+    pub(crate) fn release(&mut self, id: Id, stops: bool) -> Result<Answer, Refused> {
+        let rules = &self.lock.rules;
+        self.sweep()?;
+        let server = &self.state.server;
+        let (was_queued, record) = (server.queue.contains(&id), server.record(id));
+        if let Some(record) = record {
+            self.write()?;
+            self.drop_record(id, record.weight, stops);
+        } else if !rules.record_not_number {
+            self.drop_record(id, self.request(id).weight, false);
+        }
+        if !stops && !self.state.server.queue.is_empty() {
+            self.write()?;
+            self.hear()?;
+            self.server().dequeue(id);
+            let serves = match record {
+                Some(_) => self.state.server.used == 0 || rules.release_serves,
+                None => !was_queued || rules.cancel_serves,
+            };
+            if serves {
+                self.grant_next(None)?;
+            }
+            self.end();
+        }
+        Ok(Answer::Gone)
+    }
+
+    /// Extends the hold of an id, or only that of a token.
+    fn extend(&mut self, id: Id, token: Option<Token>) -> Result<Option<Token>, Refused> {
+        let (rules, lease) = (&self.lock.rules, self.lock.scope.durations.lease);
+        let is_hold = |record: &Record| {
+            token.is_none_or(|token| token == record.token)
+                && !(record.ttl == 0 && rules.expired_is_absent)
+                && !(record.flag == Flag::Revoked && rules.revoked_ends)
+        };
+        let Some(mut record) = self.state.server.record(id).filter(is_hold) else {
+            return Ok(None);
+        };
+        self.write()?;
+        let is_revoked = record.flag == Flag::Revoked;
+        self.state.violate_if(is_revoked, Claim::Lifetime);
+        record.ttl = lease;
+        if !is_revoked {
+            record.flag = Flag::Held;
+        }
+        self.server().put(record);
+        Ok(Some(record.token))
+    }
+
+    pub(crate) fn confirm(&mut self, id: Id, left: u8) -> Result<Answer, Refused> {
+        let Some(token) = self.extend(id, None)? else {
+            return Ok(Answer::Gone);
+        };
+        self.hear()?;
+        let era = self.state.server.era;
+        Ok(Answer::Held(Proof { token, left, era }))
+    }
+
+    pub(crate) fn renew(&mut self, id: Id, token: Token) -> Result<bool, Refused> {
+        Ok(self.extend(id, Some(token))?.is_some())
+    }
+
+    /// The writer's token is an argument of the command.
+    pub(crate) fn downgrade(&mut self, id: Id, left: u8) -> Result<Answer, Refused> {
+        let (rules, lease) = (&self.lock.rules, self.lock.scope.durations.lease);
+        self.sweep()?;
+        let token = self.state.clients[id.client()].write_token;
+        let is_write = |record: &Record| record.weight == 1 || record.token == token;
+        let is_hold = |record: &Record| record.flag != Flag::Revoked && is_write(record);
+        let mut reply = Answer::Gone;
+        let mut serves = rules.failed_downgrade_serves;
+        if let Some(mut record) = self.state.server.record(id).filter(is_hold) {
+            self.write()?;
+            if record.weight > 1 || !rules.downgrade_once {
+                if rules.new_downgrade_token {
+                    record.token = self.state.newest() + 1;
+                    self.server().fence = record.token;
+                }
+                self.server().phase_token = record.token;
+                self.server().used = 1;
+                record.weight = 1;
+                self.state.newest = record.token.max(self.state.newest);
+            }
+            (record.flag, record.ttl) = (Flag::Held, lease);
+            self.server().put(record);
+            self.hear()?;
+            let (token, era) = (record.token, self.state.server.era);
+            reply = Answer::Held(Proof { token, left, era });
+            serves = rules.downgrade_serves;
+        }
+        if serves {
+            self.grant_next(None)?;
+        }
+        self.end();
+        Ok(reply)
+    }
+
+    /// The client asks again after an error.
+    pub(crate) fn check_queue(&mut self, id: Id) -> Result<Answer, Refused> {
+        self.sweep()?;
+        self.hear()?;
+        if self.lock.rules.check_serves {
+            self.grant_next(None)?;
+        }
+        self.end();
+        let server = &self.state.server;
+        Ok(if server.record(id).is_some() {
+            Answer::Held(Proof::default())
+        } else if server.queue.contains(&id) {
+            Answer::Queued
+        } else {
+            Answer::Gone
+        })
+    }
+
+    /// Revokes the holds of a token; `deletes` those of processes without a connection instead.
+    pub(crate) fn revoke(&mut self, token: Token, deletes: bool) -> Result<(), Refused> {
+        let rules = &self.lock.rules;
+        self.sweep()?;
+        self.write()?;
+        let (mut has_effect, records) = (false, self.state.server.records);
+        let revoked = records.iter().filter(|record| record.token == token);
+        let is_gone = |record: &Record| deletes && self.is_dead(record.owner, false);
+        let (gone, kept): (Vec<_>, Vec<_>) = revoked.copied().partition(is_gone);
+        for record in &gone {
+            has_effect |= record.flag != Flag::Revoked || !rules.deletes_once;
+        }
+        for mut record in kept {
+            if !deletes || rules.revokes_neighbors {
+                has_effect |= record.flag != Flag::Revoked || !rules.revokes_once;
+                record.flag = Flag::Revoked;
+                self.server().put(record);
+            }
+        }
+        // A newer token would also reject the readers that came since the first revocation.
+        if has_effect {
+            let token = self.state.newest() + 1;
+            self.server().fence = token;
+            // The operator reports the token to the resource.
+            (self.state.seen, self.state.newest) = (token, token);
+            if rules.revocation_ends_phase {
+                self.server().phase_token = 0;
+            }
+        }
+        for record in gone {
+            self.drop_record(record.owner, record.weight, false);
+        }
+        if rules.revoke_serves {
+            self.grant_next(None)?;
+        }
+        self.end();
+        Ok(())
     }
 }
+
+impl Server {
+    pub(crate) fn dequeue(&mut self, id: Id) {
+        self.queue.retain(|waiter| *waiter != id);
+    }
+
+    /// Writes the record of its owner.
+    pub(crate) fn put(&mut self, record: Record) {
+        self.records.retain(|other| other.owner != record.owner);
+        self.records.push(record);
+        self.records.sort_unstable_by_key(|record| record.owner);
+    }
+
+    fn set_used(&mut self, used: u8) {
+        self.used = used;
+        if used == 0 {
+            (self.capacity, self.phase_token, self.is_due) = (0, 0, false);
+        }
+    }
+}
+
+/// Stands for the process of an operator.
+pub(crate) const OPERATOR: usize = CLIENTS;

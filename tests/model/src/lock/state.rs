@@ -3,14 +3,15 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-use super::config::Faults;
+use super::config::{Faults, PIPE};
 use super::wire::{Command, Message, Proof};
 use crate::List;
+use crate::explore::Claim;
 use crate::hashing::pack;
 use crate::tokens::Token;
 
 /// The maximum number of clients.
-pub(crate) const CLIENTS: usize = 3;
+pub(crate) const CLIENTS: usize = 4;
 
 /// The number of ids of one client that may be known anywhere at the same time.
 pub(crate) const IDS: u8 = 4;
@@ -35,31 +36,60 @@ impl fmt::Debug for Id {
     }
 }
 
-/// The lock's key in the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Lock {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Flag {
+    /// Granted to a waiter, and not confirmed.
+    #[default]
+    Granted,
+    Held,
+    Revoked,
+}
+
+/// The server's record of a holder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Record {
     pub(crate) owner: Id,
+    pub(crate) flag: Flag,
+    pub(crate) weight: u8,
     pub(crate) token: Token,
     /// Ticks until it expires.
     pub(crate) ttl: u8,
 }
 
-/// An entry of the queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Entry {
-    pub(crate) id: Id,
-    /// Granted, and not confirmed yet.
-    pub(crate) marked: bool,
-}
-
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Server {
-    pub(crate) lock: Option<Lock>,
-    pub(crate) queue: List<Entry, 9>,
+    /// In the order of their owners.
+    pub(crate) records: List<Record, 6>,
+    /// The capacity of the last grant, or 0 without holders.
+    pub(crate) capacity: u8,
+    /// The sum of the weights, as the server stores it.
+    pub(crate) used: u8,
+    /// Set if a record may have expired since the last recount.
+    pub(crate) is_due: bool,
+    /// The last token. Only readers and writers need it.
+    pub(crate) fence: Token,
+    /// The token of the phase of readers, or 0.
+    pub(crate) phase_token: Token,
+    pub(crate) queue: List<Id, 9>,
+    /// The ticks until the last grant of each process expires, unless it has been heard of since.
+    pub(crate) notes: [Option<u8>; CLIENTS],
     /// Set while the server refuses writes.
     pub(crate) refusing: bool,
     /// Set once data was lost; earlier grants belong to the other era.
     pub(crate) era: bool,
+}
+
+impl Server {
+    pub(crate) fn record(&self, id: Id) -> Option<Record> {
+        self.records
+            .iter()
+            .find(|record| record.owner == id)
+            .copied()
+    }
+
+    pub(crate) fn weights(&self) -> u8 {
+        self.records.iter().map(|record| record.weight).sum()
+    }
 }
 
 /// The command connection, as its client sees it.
@@ -80,52 +110,75 @@ pub(crate) enum Signal {
     #[default]
     None,
     /// A pushed grant.
-    Granted(Proof),
+    Granted,
     /// A queue check found that the id has the lock.
     Yours,
     /// The id must acquire again.
     Missing,
 }
 
-/// The progress of a waiting call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Phase {
-    /// The call will acquire, or acquire again, with the same id.
-    ToAcquire,
-    /// The call waits for the reply to an acquire, for this many ticks.
-    Acquiring(u8),
-    /// The id is queued.
-    Queued {
-        /// Set if a queue check may be sent: a tick has passed since the last one.
-        may_check: bool,
-    },
-    /// The call confirms a grant before its body: the remaining ticks, and the push's token.
-    Confirming(u8, Token),
-    /// A confirmation failed; the id must be cancelled.
-    Failed,
-}
-
-/// The activity of a client.
+/// The progress of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) enum Call {
+pub(crate) enum Phase {
     #[default]
     Idle,
-    /// A call waits for the lock.
-    Waiting {
-        id: Id,
-        phase: Phase,
-        signal: Signal,
-    },
+    /// The call will acquire, or acquire again, with the same id.
+    ToAcquire,
+    /// The call waits for the reply to an acquire.
+    Acquiring,
+    Queued,
+    /// The call confirms a grant before its body.
+    Confirming,
+    /// A confirmation failed; the id must be cancelled.
+    Failed,
+    /// The write hold has ended, and the call will request a read hold for it.
+    ToDowngrade,
+    /// The call waits for the reply to a downgrade.
+    Downgrading,
     /// A body runs.
-    Holding {
-        id: Id,
-        /// The safe deadline; with no ticks left, the hold is lost.
-        proof: Proof,
-        /// Set once the hold is more than a short grant.
-        confirmed: bool,
-        /// Set while a confirmation is in flight.
-        confirming: bool,
-    },
+    Holding,
+}
+
+/// A call, which is idle, waits for the lock, or runs a body.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Call {
+    pub(crate) id: Id,
+    pub(crate) phase: Phase,
+    /// Ticks until the call stops waiting for a reply.
+    pub(crate) timer: u8,
+    /// Set if a queue check may be sent: a tick has passed since the last one.
+    pub(crate) may_check: bool,
+    pub(crate) signal: Signal,
+    /// The pushed grant, or the hold. With no ticks left, the hold is lost.
+    pub(crate) proof: Proof,
+    /// Set once the hold is more than a short grant.
+    pub(crate) confirmed: bool,
+    /// Set while a confirmation of the hold is in flight.
+    pub(crate) confirming: bool,
+    /// Set once the resource has seen the token of the hold.
+    pub(crate) accessed: bool,
+}
+
+impl Call {
+    pub(crate) fn enter(&mut self, phase: Phase) {
+        (self.phase, self.timer, self.may_check) = (phase, 0, false);
+    }
+
+    pub(crate) fn awaits_reply(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::Acquiring | Phase::Confirming | Phase::Downgrading
+        )
+    }
+
+    pub(crate) fn is_downgrading(&self) -> bool {
+        matches!(self.phase, Phase::ToDowngrade | Phase::Downgrading)
+    }
+
+    /// Returns true while a body runs and its hold is not lost.
+    pub(crate) fn is_held(&self) -> bool {
+        self.phase == Phase::Holding && self.proof.left > 0
+    }
 }
 
 /// An id that is released until the server has answered.
@@ -165,7 +218,7 @@ pub(crate) enum Renewal {
     /// In flight to the server.
     Requested(Id, Token, u8),
     /// In flight to the client, with the ticks of its validity, or `None` if the lock is gone.
-    Answered(Id, Option<u8>),
+    Answered(Id, Token, Option<u8>),
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -180,14 +233,16 @@ pub(crate) struct Client {
     pub(crate) cancels: List<Cancel, 3>,
     pub(crate) link: Link,
     /// Commands in flight.
-    pub(crate) up: List<Command, 4>,
+    pub(crate) up: List<Command, PIPE>,
     /// Replies and pushes in flight.
     pub(crate) down: List<Message, 8>,
     /// Set while the server still has the previous connection, which counts as a subscriber.
     pub(crate) old_lives: bool,
     /// Commands in flight on the previous connection.
-    pub(crate) old: List<Command, 4>,
+    pub(crate) old: List<Command, PIPE>,
     pub(crate) renewal: Renewal,
+    /// The token of an ended write hold, or 0. A write with it may still reach the resource.
+    pub(crate) write_token: Token,
 }
 
 impl Client {
@@ -198,24 +253,23 @@ impl Client {
 
     /// Returns the id that waits or holds.
     pub(crate) fn id(&self) -> Option<Id> {
-        match self.call {
-            Call::Idle => None,
-            Call::Waiting { id, .. } | Call::Holding { id, .. } => Some(id),
-        }
+        (self.call.phase != Phase::Idle).then_some(self.call.id)
+    }
+
+    /// Returns the proofs in flight to the client, and its own.
+    pub(crate) fn proofs(&mut self) -> impl Iterator<Item = &mut Proof> {
+        let messages = self.down.iter_mut().filter_map(Message::proof_mut);
+        messages.chain([&mut self.call.proof])
+    }
+
+    /// Returns true if the client makes no call and has nothing to release.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.call.phase == Phase::Idle && self.cancels.is_empty()
     }
 
     pub(crate) fn has_cancel(&self, id: Id) -> bool {
         self.cancels.iter().any(|cancel| cancel.id == id)
     }
-}
-
-/// Violations in the past of a state that its other fields do not show.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Wrongs {
-    /// Set if a client took the lock before another client that was queued in front of it.
-    pub(crate) passed: bool,
-    /// Set if a body started with a token that was not above the token of an earlier body.
-    pub(crate) inverted: bool,
 }
 
 /// The whole system.
@@ -225,33 +279,33 @@ pub(crate) struct State {
     pub(crate) clients: [Client; CLIENTS],
     /// Faults that may still happen.
     pub(crate) faults: Faults,
-    /// The token and the era of the body that started last.
+    /// The token and the era of the body that started last, of those that exclude all others.
     pub(crate) last: (Token, bool),
-    pub(crate) wrongs: Wrongs,
+    /// The largest token of a reader or writer.
+    pub(crate) newest: Token,
+    /// The largest token that the resource has seen.
+    pub(crate) seen: Token,
+    /// The claims that a step has violated, as bits.
+    pub(crate) violated: u16,
 }
 
 impl Hash for State {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
+        let tokens = (self.last, self.newest, self.seen);
         let whole = (
             &self.server,
             &self.clients,
             self.faults,
-            self.last,
-            self.wrongs,
+            tokens,
+            self.violated,
         );
         hasher.write(&pack(whole));
     }
 }
 
 impl State {
-    /// Returns the valid holds.
-    pub(crate) fn holders(&self) -> impl Iterator<Item = (Id, Proof)> + '_ {
-        self.clients.iter().filter_map(|client| match client.call {
-            Call::Holding { id, proof, .. } if proof.left > 0 && !client.crashed => {
-                Some((id, proof))
-            }
-            _ => None,
-        })
+    pub(crate) fn violate_if(&mut self, is_wrong: bool, claim: Claim) {
+        self.violated |= u16::from(is_wrong) << claim as u8;
     }
 
     /// Returns an id of the client that is not known anywhere.
@@ -264,15 +318,15 @@ impl State {
     fn knows(&self, id: Id) -> bool {
         let client = &self.clients[id.client()];
         let mut commands = client.up.iter().chain(&client.old);
-        self.server.lock.is_some_and(|lock| lock.owner == id)
-            || self.server.queue.iter().any(|entry| entry.id == id)
+        self.server.record(id).is_some()
+            || self.server.queue.contains(&id)
             || client.id() == Some(id)
             || client.has_cancel(id)
             || commands.any(|command| command.id == id)
             || client.down.iter().any(|message| message.id == id)
             || match client.renewal {
                 Renewal::None => false,
-                Renewal::Requested(of, ..) | Renewal::Answered(of, _) => of == id,
+                Renewal::Requested(of, ..) | Renewal::Answered(of, ..) => of == id,
             }
     }
 }

@@ -1,66 +1,46 @@
 //! The tokens of a state.
 
-use super::state::{Call, Phase, Renewal, Signal, State};
-use super::wire::{Message, Proof};
+use super::config::Rules;
+use super::state::{Phase, Renewal, State};
+use super::wire::Proof;
 use crate::tokens::{Token, Tokens};
 
 impl Tokens for State {
     fn each_token(&mut self, mut visit: impl FnMut(&mut Token)) {
+        let server = &mut self.server;
         visit(&mut self.last.0);
-        if let Some(lock) = &mut self.server.lock {
-            visit(&mut lock.token);
-        }
+        visit(&mut self.newest);
+        visit(&mut self.seen);
+        visit(&mut server.fence);
+        visit(&mut server.phase_token);
+        server
+            .records
+            .iter_mut()
+            .for_each(|record| visit(&mut record.token));
         for client in &mut self.clients {
-            match &mut client.call {
-                Call::Waiting { phase, signal, .. } => {
-                    if let Phase::Confirming(_, token) = phase {
-                        visit(token);
-                    }
-                    if let Signal::Granted(proof) = signal {
-                        visit(&mut proof.token);
-                    }
-                }
-                Call::Holding { proof, .. } => visit(&mut proof.token),
-                Call::Idle => {}
-            }
-            for proof in client.down.iter_mut().filter_map(Message::proof_mut) {
-                visit(&mut proof.token);
-            }
-            if let Renewal::Requested(_, token, _) = &mut client.renewal {
-                visit(token);
+            visit(&mut client.write_token);
+            client.proofs().for_each(|proof| visit(&mut proof.token));
+            match &mut client.renewal {
+                Renewal::None => {}
+                Renewal::Requested(_, token, _) | Renewal::Answered(_, token, _) => visit(token),
             }
         }
     }
 }
 
 impl State {
-    /// Numbers the tokens. If `dead`, expired proofs are cleared first and need no tokens.
-    pub(crate) fn renumber(&mut self, dead: bool) {
-        let forget = |proof: &mut Proof| {
-            if proof.left == 0 {
-                *proof = Proof::default();
-            }
-        };
-        for client in self.clients.iter_mut().filter(|_| dead) {
-            let proofs = client.down.iter_mut().filter_map(Message::proof_mut);
-            proofs.for_each(forget);
-            match &mut client.call {
-                Call::Waiting {
-                    signal: Signal::Granted(proof),
-                    ..
-                } => forget(proof),
-                Call::Holding {
-                    proof,
-                    confirmed,
-                    confirming,
-                    ..
-                } => {
-                    forget(proof);
-                    if proof.left == 0 {
-                        (*confirmed, *confirming) = (true, false);
-                    }
-                }
-                _ => {}
+    /// Numbers the tokens. What has expired needs none, unless a rule is missing.
+    pub(crate) fn renumber(&mut self, rules: &Rules) {
+        let forgets = rules.grant_age && rules.token_of_proof;
+        let records = self.server.records.iter_mut();
+        let expired = records.filter(|record| record.ttl == 0 && rules.expired_is_absent);
+        expired.for_each(|record| record.token = 0);
+        for client in self.clients.iter_mut().filter(|_| forgets) {
+            let expired = client.proofs().filter(|proof| proof.left == 0);
+            expired.for_each(|proof| *proof = Proof::default());
+            let call = &mut client.call;
+            if call.phase == Phase::Holding && call.proof.left == 0 {
+                (call.confirmed, call.confirming) = (true, false);
             }
         }
         self.number_tokens();

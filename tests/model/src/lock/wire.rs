@@ -1,6 +1,5 @@
 //! Commands and messages between a client and the server.
 
-use super::config::DEADLINE;
 use super::state::Id;
 use crate::tokens::Token;
 
@@ -9,10 +8,18 @@ use crate::tokens::Token;
 pub(crate) enum Script {
     Acquire,
     Confirm,
+    Downgrade,
     /// Also cancels.
     Release,
     #[default]
     CheckQueue,
+}
+
+impl Script {
+    /// Returns true if the reply may prove a hold.
+    pub(crate) fn proves(self) -> bool {
+        !matches!(self, Script::Release | Script::CheckQueue)
+    }
 }
 
 /// A command in flight to the server.
@@ -29,88 +36,37 @@ pub(crate) struct Command {
 }
 
 impl Command {
-    /// Creates a command that proves nothing.
-    pub(crate) fn new(script: Script, id: Id) -> Self {
-        Command {
-            id,
-            script,
-            apply_by: 0,
-            left: 0,
-            heard: true,
-        }
-    }
-
-    pub(crate) fn acquire(id: Id, lease: u8) -> Self {
-        Command {
-            apply_by: DEADLINE,
-            left: lease,
-            ..Command::new(Script::Acquire, id)
-        }
-    }
-
-    pub(crate) fn confirm(id: Id, lease: u8) -> Self {
-        Command {
-            left: lease,
-            ..Command::new(Script::Confirm, id)
-        }
-    }
-
     /// Marks that the client no longer waits for the reply.
     pub(crate) fn unhear(&mut self) {
         (self.left, self.heard) = (0, false);
     }
 }
 
-/// The result of a queue check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Sight {
-    /// The id has the lock.
-    Yours,
-    /// The id is queued.
-    Queued,
-    /// The id neither has the lock nor is queued.
-    Missing,
-}
-
 /// A message from the server. A connection keeps the order of messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Message {
     pub(crate) id: Id,
-    pub(crate) body: Body,
+    /// The script that replies, or `None` for a push.
+    pub(crate) to: Option<Script>,
+    pub(crate) answer: Answer,
 }
 
-/// A reply or a push.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) enum Body {
-    /// To an acquire: the id has the lock.
+pub(crate) enum Answer {
+    /// The id holds the lock. A queue check proves nothing about it.
     Held(Proof),
-    /// To an acquire: the id is queued.
     Queued,
-    /// To an acquire: it was too late to be applied.
-    Late,
-    /// To an acquire: an error.
-    AcquireFailed,
-    /// To a confirmation: the id has the lock.
-    Confirmed(Proof),
-    /// To a confirmation: the id does not have the lock.
-    NotYours,
-    /// To a confirmation: an error.
-    ConfirmFailed,
-    /// To a queue check.
-    Seen(Sight),
-    /// To a release: nothing of the id is left.
+    /// The id neither holds the lock nor is queued.
     #[default]
-    Released,
-    /// To a release: an error.
-    ReleaseFailed,
-    /// A push: the lock was granted to the id.
-    Push(Proof),
+    Gone,
+    /// An error, or the command was too late to be applied.
+    Failed,
 }
 
 impl Message {
     pub(crate) fn proof_mut(&mut self) -> Option<&mut Proof> {
-        match &mut self.body {
-            Body::Held(proof) | Body::Confirmed(proof) | Body::Push(proof) => Some(proof),
+        match &mut self.answer {
+            Answer::Held(proof) => Some(proof),
             _ => None,
         }
     }

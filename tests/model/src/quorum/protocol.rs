@@ -14,7 +14,10 @@ impl<const N: usize, const C: usize> Protocol for Nodes<N, C> {
     type Action = Action;
     /// The names of the nodes, by their places among the columns.
     type Trace = [usize; N];
-    const TICK: Option<Action> = Some(Action::Tick);
+
+    fn is_tick(action: &Action) -> bool {
+        *action == Action::Tick
+    }
 
     fn initial(&self) -> State<N, C> {
         State::initial(&self.0)
