@@ -13,7 +13,7 @@ suites=(simulation equivalence conformance faults torture)
 
 # The saboteurs that the model runs as well. It must find a counter-example for each.
 model=" acquire-after-cancel cancelled-once publish-before-write no-queue-check
-    newcomer-passes grant-age-unchecked token-of-push minority-acquires minority-extends
+    newcomer-passes long-grant-lease silent-not-skipped grant-age-unchecked token-of-push minority-acquires minority-extends
     refused-not-released server-counts-twice no-write-back no-quarantine keys-in-given-order equal-keys-count-twice takes-held-keys
     number-of-the-last-call "
 

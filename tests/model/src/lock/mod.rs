@@ -82,7 +82,7 @@
 //!   the server still has the first one, more than four ids of one client known anywhere. In the
 //!   coarse network, more than one late command of a client.
 //! - A writer that makes several calls, a call that acquires again after it lost its hold.
-//! - An operator who deletes the hold of a live process.
+//! - The deletion of the hold of a live process by an operator.
 //! - Comparisons across a loss of data. Grants from before it are compared with each other, and
 //!   grants from after it with each other (safety statement "while the server keeps its data").
 //!
