@@ -1,6 +1,6 @@
 //! The protocol rules (`docs/internals/design.md` and `rules.md`) that tests can disable one at a
-//! time. Each is defined once, for the code that keeps it and the torture test. The models in `tests/model`
-//! have lists of their own.
+//! time. Each is defined once, for the code that keeps it and the torture test. The models in
+//! `tests/model` have lists of their own.
 
 macro_rules! rules {
     ($($(#[$doc:meta])* $rule:ident = $saboteur:literal,)*) => {
