@@ -2,12 +2,12 @@
 --@include next
 
 -- Returns 'released' or 'not_held', and ' more' if further waiters can be served: call again.
-local function leave(l, owner, hold, is_full)
+local function leave(l, owner, hold)
   local outcome
   if has_queue(l) then
     note_caller(l)
     if not hold then remove(l, owner) end
-    outcome = not is_full and grant_next(l)
+    outcome = grant_next(l)
   end
   return (hold and 'released' or 'not_held') .. (outcome == 'more' and ' more' or '')
 end

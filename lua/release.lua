@@ -23,4 +23,5 @@ if fence_value and #fence_value == 16 then return (held and 'released ' or 'not_
 local l, owner = open_release(fence_value)
 l.is_deleted = held and not is_kept
 -- MGET returns nil for a value of another type, but the lock is not free then.
-return leave(l, owner, held, not l.is_deleted and (value or call('EXISTS', lock) == 1))
+if not l.is_deleted and (value or call('EXISTS', lock) == 1) then l.used = 1 end
+return leave(l, owner, held)

@@ -60,8 +60,8 @@ const EDITS: &[Edit] = &[
     ),
     (
         "K7: release",
-        "outcome = not is_full and grant_next(l)",
-        "outcome = l.used == 0 and grant_next(l)",
+        "if not hold then remove(l, owner) end\n    outcome = grant_next(l)",
+        "if not hold then remove(l, owner) end\n    outcome = l.used == 0 and grant_next(l)",
     ),
     (
         "K7: downgrade",
