@@ -195,7 +195,7 @@ impl Record {
         } = *mood
         else {
             let answer = match (mood, call.verb) {
-                (Mood::Stubborn { endless: true }, Verb::Release) => Frame::text("3"),
+                (Mood::Stubborn { endless: true }, Verb::Release) => Frame::text("released more"),
                 (Mood::Stubborn { .. }, _) => right.swap_remove(right.len() - 1),
                 _ => right.swap_remove(0),
             };
@@ -244,7 +244,8 @@ impl Record {
 
     fn note(&mut self, call: &Call) {
         let ttls = match call.verb {
-            Verb::Acquire | Verb::Confirm => &call.args[1..2],
+            Verb::Acquire => &call.args[2..3],
+            Verb::Confirm => &call.args[1..2],
             Verb::Renew => &call.args[1..],
             _ => &[],
         };
@@ -254,13 +255,14 @@ impl Record {
             self.zero = Some(format!("{call:?}"));
         }
         if call.verb == Verb::Acquire {
-            let owner = &call.args[0];
+            // The start of a value is the layout, the owner and a space.
+            let owner = call.args[0].trim_start_matches("2 ").trim_end();
             self.names.client = owner.split(':').next().unwrap_or_default().to_owned();
             // The newest owner is the likeliest to wait still.
             self.names.owners.truncate(3);
             self.names
                 .owners
-                .insert(0, (owner.clone(), call.keys[0].clone()));
+                .insert(0, (owner.to_owned(), call.keys[0].clone()));
         }
         if call.verb == Verb::Renew && !matches!(self.mood, Mood::Honest) {
             self.renewals += 1;

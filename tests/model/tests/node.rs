@@ -130,7 +130,7 @@ impl RealNode {
             Script::Acquire(_) => format!("{id}|33000|{apply_by}|{rest}|0|acquire"),
             Script::Confirm(_) => format!("{id}|33000|{apply_by}|{rest}|0|confirm"),
             Script::Repair(_) => format!("{id}|33000|{apply_by}|{rest}|0|repair"),
-            Script::Release => format!("{id}|0"),
+            Script::Release => format!("3 {id} |0"),
             Script::Renew(_) => format!("run{run}|{HOUR}|0|{id}|{token}|33000"),
         };
         let [lock, fence, epoch] = self.keys.each_ref().map(String::as_str);
@@ -160,7 +160,7 @@ impl RealNode {
         }
         let at = |index: usize| reply.array()[index].int();
         match (expected, script) {
-            (Body::Released, _) => assert!(matches!(reply, Reply::Int(_)), "{reply:?}"),
+            (Body::Released, _) => assert!(matches!(reply, Reply::Bulk(_)), "{reply:?}"),
             (Body::Granted(token), _) => {
                 let number = at(2) as u64;
                 assert!(number >= self.newest(), "{number} after {}", self.newest());

@@ -92,7 +92,7 @@ const LIES: &[&str] = &[
     ">1\r\n+disconnection\r\n",
     ">3\r\n+subscribe\r\n$1\r\nx\r\n:1\r\n",
     ">3\r\n+unsubscribe\r\n_\r\n:0\r\n",
-    "*3\r\n:1\r\n:1\r\n:7\r\n",
+    "*3\r\n$4\r\nheld\r\n:1\r\n:7\r\n",
     "$23\r\nheld 1700000000000000 7\r\n",
     "*0\r\n",
     "*1\r\n$1\r\n7\r\n",
@@ -147,13 +147,13 @@ impl Names {
             format!("0{client}:7"),
         ]);
         let values = [
-            "1700 30250 1700 name",
-            "01700 30250 1700 name",
-            "0 1 1 n",
-            "-1 1 1 n",
-            "1 1 1",
+            "0 1700 30250 1700 1 1700 name",
+            "0 1700 30250 01700 1 1700 name",
+            "0 1 1 0 1 1 n",
+            "1 -1 1 1 1 1 n",
+            "0 1 1 1",
         ];
-        let values_of = |owner: &String| values.map(|value| format!("2 {owner} {value}"));
+        let values_of = |owner: &String| values.map(|value| format!("{owner} {value}"));
         let values: Vec<String> = owners.iter().flat_map(values_of).collect();
         [values, owners, vec!["held 7 7".into()]].concat()
     }
@@ -269,23 +269,23 @@ pub fn right(verb: Verb, locks: usize, names: &Names) -> Vec<Frame> {
     let micros = Impostor::micros();
     let (int, text) = (Frame::int, |text: &str| Frame::text(text));
     let (now, nothing) = (int(micros), text(""));
-    let of = |owner: &str| Frame::text(format!("2 {owner} 1700 30250 1700 name"));
+    let of = |owner: &str| ["2 mutex 1", owner, "0 1700 30250 1700 1 1700 name"].map(text);
     let first = names.owners.first();
-    let ours = first.map_or(nothing.clone(), |(owner, _)| of(owner));
+    let ours = first.map_or(vec![nothing.clone()], |(owner, _)| of(owner).to_vec());
     match verb {
         Verb::Acquire => vec![
             Frame::text(format!("held {micros}")),
             Frame::text(format!("held {micros} {micros}")),
-            Frame::array([int(2), now.clone(), ours]),
-            Frame::array([int(4), now.clone()]),
-            Frame::array([int(5), now.clone()]),
-            Frame::array([int(6), now.clone(), of(OTHER)]),
-            Frame::array([int(3), now.clone(), nothing]),
-            Frame::array([int(2), now, of(OTHER)]),
+            Frame::array([[text("queued"), now.clone()].as_slice(), &ours].concat()),
+            Frame::array([text("full"), now.clone()]),
+            Frame::array([text("late"), now.clone()]),
+            Frame::array([[text("other_kind"), now.clone()].as_slice(), &of(OTHER)].concat()),
+            Frame::array([text("busy"), now.clone(), nothing]),
+            Frame::array([[text("queued"), now].as_slice(), &of(OTHER)].concat()),
         ],
         Verb::Confirm => vec![
-            Frame::array([int(1), now.clone(), now.clone()]),
-            Frame::array([int(0), now]),
+            Frame::array([text("held"), now.clone(), now.clone()]),
+            Frame::array([text("not_held"), now]),
         ],
         Verb::Renew => {
             let failed = |index: usize, error| Frame::array([int(index as i64), text(error)]);
@@ -296,37 +296,44 @@ pub fn right(verb: Verb, locks: usize, names: &Names) -> Vec<Frame> {
                 Frame::array([failed(locks - 1, ""), failed(0, "")]),
             ]
         }
-        Verb::Release => ["1", "3", "2", "0"].map(text).to_vec(),
+        Verb::Release => ["released", "released more", "released recorded", "not_held"]
+            .map(text)
+            .to_vec(),
         Verb::CheckQueue => {
-            let seen =
-                |value, missing: &[Frame]| Frame::array([value, int(100), Frame::array(missing)]);
+            let seen = |state: &[Frame], more, held: &[Frame], missing: &[Frame]| {
+                let head = [int(more), Frame::array(held), Frame::array(missing)];
+                let (state, records) = state.split_at(1);
+                Frame::array([state, &head, records].concat())
+            };
+            let free = [nothing];
             let seen = [
-                seen(nothing, &[int(0)]),
-                seen(ours, &[]),
+                seen(&free, 0, &[], &[int(0)]),
+                seen(&ours, 0, &[], &[]),
                 text("OOM x"),
                 text("FOREIGN x"),
-                seen(of(OTHER), &[int(1), int(0)]),
-                seen(of(OTHER), &[]),
+                seen(&of(OTHER), 1, &[], &[int(1), int(0)]),
+                seen(&of(OTHER), 0, &[], &[]),
             ];
             seen.map(|seen| Frame::array([vec![now.clone()], vec![seen; locks]].concat()))
                 .to_vec()
         }
         Verb::Inspect => {
-            let free = [
-                now.clone(),
-                nothing.clone(),
-                int(-2),
-                int(0),
-                nothing,
-                int(0),
-            ];
-            let held = [now.clone(), ours, int(100), int(0), text("5"), int(1)];
+            let seen = |state: &[Frame], waiters, waiter: &[Frame]| {
+                let (state, records) = state.split_at(1);
+                let rest = [
+                    Frame::array(records),
+                    int(waiters),
+                    text("5"),
+                    text(""),
+                    text(""),
+                ];
+                Frame::array([&[now.clone()], state, &rest, waiter].concat())
+            };
             let waiter = [text(OTHER), text("1700000000000000"), text("1 2 3 me")];
-            let queued = [now, of(OTHER), int(100), int(1), text("5"), int(1)];
             vec![
-                Frame::array(free),
-                Frame::array(held),
-                Frame::array([&queued[..], &waiter].concat()),
+                seen(&[nothing], 0, &[]),
+                seen(&ours, 0, &[]),
+                seen(&of(OTHER), 1, &waiter),
             ]
         }
     }
@@ -351,7 +358,7 @@ pub fn push(names: &Names) -> BoxedStrategy<Frame> {
     );
     let grant = grant.prop_map(move |(kind, (owner, lock), token, age)| {
         let at = Impostor::micros() - age;
-        let payload = format!("{owner} {token} {at} 300 {lock}");
+        let payload = format!("mutex {owner} {token} {at} 300 {lock}");
         Frame::push([kind, &channel, &payload].map(Frame::text))
     });
     nearly(grant.boxed(), names)

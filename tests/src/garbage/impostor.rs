@@ -55,13 +55,13 @@ impl Call {
         }
         let (number, args) = args.split_last()?;
         let first = args.first().map_or("", String::as_str);
-        let verb = match (keys.len(), args.len()) {
-            (_, 0 | 1) => Verb::Inspect,
+        let verb = match args.len() {
+            0 => Verb::Inspect,
+            2 if first.starts_with("2 ") => Verb::Release,
+            _ if first.starts_with("2 ") => Verb::Acquire,
             _ if first.contains(' ') => Verb::Renew,
-            _ if !first.contains(':') => Verb::CheckQueue,
-            (3, _) => Verb::Confirm,
-            (_, 3) => Verb::Release,
-            _ => Verb::Acquire,
+            _ if first.contains(':') => Verb::Confirm,
+            _ => Verb::CheckQueue,
         };
         Some(Call {
             verb,
@@ -75,7 +75,7 @@ impl Call {
     pub fn locks(&self) -> usize {
         match self.verb {
             Verb::Renew => self.keys.len(),
-            _ => self.keys.len() / 4,
+            _ => self.keys.len() / 2,
         }
     }
 

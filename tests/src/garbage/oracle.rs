@@ -3,7 +3,7 @@
 
 use super::Frame;
 
-/// Returns the token in `{1, now, token}`, the reply to a confirmation. `None` if the reply
+/// Returns the token in `{'held', now, token}`, the reply to a confirmation. `None` if the reply
 /// contains an error, because the client library rejects such a reply.
 pub fn confirmed(reply: &Frame) -> Option<u64> {
     if reply.has_error() {
@@ -12,7 +12,7 @@ pub fn confirmed(reply: &Frame) -> Option<u64> {
     let [verdict, now, token, ..] = reply.as_array()? else {
         return None;
     };
-    let is_held = verdict.as_int()? == 1 && now.as_int()? >= 0 && token.as_int()? >= 1;
+    let is_held = verdict.as_text()? == "held" && now.as_int()? >= 0 && token.as_int()? >= 1;
     u64::try_from(token.as_int()?).ok().filter(|_| is_held)
 }
 
@@ -68,7 +68,7 @@ pub struct Granted {
     pub key: String,
 }
 
-/// Returns the grant to this client in a message, `client:number token time lease lock`.
+/// Returns the grant to this client in a message, `kind client:number token time lease lock`.
 pub fn granted(client: &str, push: &Frame) -> Option<Granted> {
     let Frame::List('>', items) = push else {
         return None;
@@ -79,8 +79,8 @@ pub fn granted(client: &str, push: &Frame) -> Option<Granted> {
     if !["message", "smessage"].contains(&kind.as_text()?) {
         return None;
     }
-    let fields: Vec<&str> = std::str::from_utf8(payload).ok()?.splitn(5, ' ').collect();
-    let [owned, token, time, lease, lock] = fields[..] else {
+    let fields: Vec<&str> = std::str::from_utf8(payload).ok()?.splitn(6, ' ').collect();
+    let ["mutex" | "rw" | "permits", owned, token, time, lease, lock] = fields[..] else {
         return None;
     };
     number(time)?;
