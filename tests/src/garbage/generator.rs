@@ -327,7 +327,7 @@ pub fn right(verb: Verb, locks: usize, names: &Names) -> Vec<Frame> {
                     text(""),
                     text(""),
                 ];
-                Frame::array([&[now.clone()], state, &rest, waiter].concat())
+                Frame::array([std::slice::from_ref(&now), state, &rest, waiter].concat())
             };
             let waiter = [text(OTHER), text("1700000000000000"), text("1 2 3 me")];
             vec![
