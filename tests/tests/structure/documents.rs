@@ -3,6 +3,8 @@
 //! A test runs a block of commands with `Commands::of(document, name)`, and gives a program the
 //! arguments in prose with `typed(document, command)`. These checks look for such strings.
 
+use std::collections::BTreeSet;
+
 use distlock_tests::documents::{Block, blocks, document};
 
 use crate::files::files_below;
@@ -130,6 +132,61 @@ fn no_page_begins_with_a_sentence_about_itself() {
     ] {
         let found = sentence_about_itself(&format!("# A\n\n{begins}\n"));
         assert_eq!(found.is_some(), is_found, "{begins}");
+    }
+}
+
+/// Returns the names in a row of the table of rules that its places do not contain, and the places
+/// that do not exist. Names precede their places: `` `name`, `other` (path.rs, `script.lua`) ``.
+fn stale_names(row: &str, sources: &[File]) -> Vec<String> {
+    let quoted = |text: &str| -> Vec<String> {
+        let words = text.split('`').skip(1).step_by(2);
+        words.map(str::to_owned).collect()
+    };
+    let mut stale = Vec::new();
+    for part in row.split(')') {
+        let Some((before, places)) = part.split_once('(') else {
+            continue;
+        };
+        let mut words = BTreeSet::new();
+        for place in places.split(", ").map(|place| place.trim_matches('`')) {
+            let is_at = |path: &str| {
+                let path = path.trim_start_matches("distlock/src");
+                path.ends_with(&format!("/{place}")) || path.contains(&format!("/{place}/"))
+            };
+            let found: Vec<_> = sources.iter().filter(|(path, _)| is_at(path)).collect();
+            if found.is_empty() {
+                stale.push(place.to_owned());
+            }
+            let is_between = |c: char| !c.is_alphanumeric() && c != '_';
+            words.extend(found.iter().flat_map(|(_, text)| text.split(is_between)));
+        }
+        let names = quoted(before.rsplit(';').next().unwrap_or_default());
+        let has = |name: &String| {
+            name.rsplit("::")
+                .next()
+                .is_some_and(|last| words.contains(last))
+        };
+        stale.extend(names.into_iter().filter(|name| !has(name)));
+    }
+    stale
+}
+
+#[test]
+fn rules_are_kept_where_the_table_says() {
+    let sources = [files_below("distlock/src", "rs"), files_below("lua", "lua")].concat();
+    let page = document("docs/internals/rules-in-code.md");
+    let is_rule = |row: &&str| row.starts_with("| R") || row.starts_with("| P");
+    let rows: Vec<_> = page.lines().filter(is_rule).collect();
+    assert!(rows.len() > 40, "{rows:?}");
+    for row in rows {
+        assert_eq!(stale_names(row, &sources), [""; 0], "{row}");
+    }
+    for (row, count) in [
+        ("`grant_next` (`next.lua`)", 0),
+        ("`grant_previous` (`next.lua`)", 1),
+        ("`grant_next` (`previous.lua`)", 2),
+    ] {
+        assert_eq!(stale_names(row, &sources).len(), count, "{row}");
     }
 }
 
