@@ -4,7 +4,7 @@
 --@include holders
 
 -- Grants to the head of the queue while it fits. A grant to `caller` is for the full lease, and its token is `l.my_token`.
--- Returns 'free' (there are no waiters), 'full' (the head is alive and does not fit) or 'more' (the next call continues).
+-- Returns 'free' (there are no waiters), 'blocked' (the head is alive and does not fit) or 'more' (the next call continues).
 local function grant_next(l, caller)
   local call = l.call
   while call.work_left > 0 do
@@ -14,7 +14,7 @@ local function grant_next(l, caller)
       redis.call('DEL', l.entries)
       return 'free'
     end
-    if is_full(l) then return 'full' end
+    if is_full(l) then return 'blocked' end
     local client_id = client_of(owner)
     local entry = redis.call('HMGET', l.entries, owner, '?' .. client_id)
     local deadline, ttl, kind, capacity, weight, name =
@@ -24,7 +24,7 @@ local function grant_next(l, caller)
       or weight > capacity or l.kind and kind ~= l.kind then
       remove(l, owner)
     elseif l.used + weight > capacity then
-      return 'full'
+      return 'blocked'
     else
       begin_write(l)
       l.kind, l.capacity = kind, capacity

@@ -35,7 +35,7 @@ const EDITS: &[Edit] = &[
     ("K4: shortens", "if expires > latest then", "if false then"),
     (
         "K5",
-        "return 'full'",
+        "return 'blocked'",
         "redis.call('ZADD', l.queue, '9000000000000000', owner)",
     ),
     (
@@ -46,7 +46,7 @@ const EDITS: &[Edit] = &[
     (
         "K7: acquire",
         "outcome = grant_next(l, owner)",
-        "outcome = l.used == 0 and grant_next(l, owner) or 'full'",
+        "outcome = l.used == 0 and grant_next(l, owner) or 'blocked'",
     ),
     (
         "K7: revoke",

@@ -54,31 +54,41 @@ impl Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::redis::wire::scripts::SOURCES;
+    use crate::store::redis::wire::scripts::{FRAGMENTS, SOURCES};
 
-    /// The words at the start of the replies of a script.
-    fn words(source: &str) -> impl Iterator<Item = &str> {
-        let starts = ["{ '", "refused('", "return '", "and '", "or '"];
-        let quoted = starts
-            .into_iter()
-            .flat_map(|start| source.split(start).skip(1));
+    /// The words at these places of a script.
+    fn words<'a>(source: &'a str, before: &[&'static str]) -> Vec<&'a str> {
+        let quoted = before.iter().flat_map(|place| source.split(place).skip(1));
         let words = quoted.filter_map(|rest| rest.split(['\'', ' ']).next());
-        words.filter(|word| {
+        let is_word = |word: &&str| {
             word.len() > 1 && word.chars().all(|c| c.is_ascii_lowercase() || c == '_')
-        })
+        };
+        words.filter(is_word).collect()
     }
 
     #[test]
     fn scripts_and_client_use_the_same_words() {
         let all = SOURCES.iter().map(|(.., (_, source))| *source);
-        let fragments = crate::store::redis::wire::scripts::FRAGMENTS.iter();
-        let sources: Vec<_> = all.chain(fragments.map(|(_, source)| *source)).collect();
+        let sources: Vec<_> = all
+            .chain(FRAGMENTS.iter().map(|(_, source)| *source))
+            .collect();
+        let all_words = |before: &[&'static str]| -> Vec<_> {
+            sources
+                .iter()
+                .flat_map(|source| words(source, before))
+                .collect()
+        };
+        // A script also returns words, and chooses one of two.
+        let used = all_words(&["{ '", "refused('", "return '", "and '", "or '"]);
         for (word, status) in Status::WORDS {
             assert_eq!(Status::parse(word), Some(status));
-            let is_used = sources
-                .iter()
-                .any(|source| words(source).any(|used| used == word));
-            assert!(is_used, "no script replies with {word}");
+            assert!(used.contains(&word), "no script replies with {word}");
+        }
+        for word in all_words(&["{ '", "refused('"]) {
+            assert!(
+                Status::parse(word).is_some(),
+                "the client does not know {word}"
+            );
         }
     }
 }
