@@ -96,7 +96,7 @@ const LIES: &[&str] = &[
     "$23\r\nheld 1700000000000000 7\r\n",
     "*0\r\n",
     "*1\r\n$1\r\n7\r\n",
-    "$3\r\n1 7\r\n",
+    "$10\r\nreleased 7\r\n",
 ];
 
 /// Endless replies: the first bytes, and the bytes that are repeated after them.
