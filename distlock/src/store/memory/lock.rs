@@ -503,10 +503,10 @@ impl MemoryLock {
             return;
         };
         let is_unconfirmed = (self.holds.unconfirmed).contains_key(&hold.owner_id.client);
-        let short = Timing::new(hold.max_ttl).short_grant_timing().ttl();
-        let max_ttl = hold
-            .max_ttl
-            .min(if is_unconfirmed { short } else { hold.max_ttl });
+        let mut max_ttl = hold.max_ttl;
+        if is_unconfirmed {
+            max_ttl = max_ttl.min(Timing::new(max_ttl).short_grant_timing().ttl());
+        }
         hold.expires_at = hold.expires_at.min(now + max_ttl);
     }
 }

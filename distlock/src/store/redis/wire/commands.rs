@@ -181,7 +181,12 @@ impl ScriptCall for Confirm<'_> {
                 Some(record) => Confirmation::AlreadyRan(record),
                 None => return Err(reply::malformed("a success record")),
             },
-            _ => Confirmation::NotHeld,
+            Status::NotHeld => Confirmation::NotHeld,
+            _ => {
+                return Err(reply::malformed(
+                    "a status that is not that of a confirmation",
+                ));
+            }
         };
         Ok((Some(at), confirmation))
     }

@@ -11,7 +11,7 @@ use crate::store::redis::wire::argument::ArgText;
 use crate::store::redis::wire::call::{Decoded, ScriptCall, ScriptContext};
 use crate::store::redis::wire::encode::millis;
 use crate::store::redis::wire::names::KeyKind;
-use crate::store::redis::wire::reply::ReplyReader;
+use crate::store::redis::wire::reply::{self, ReplyReader};
 use crate::store::redis::wire::scripts::{Form, ScriptId, ScriptRef};
 use crate::store::redis::wire::status::Status;
 
@@ -46,12 +46,12 @@ impl ScriptCall for Downgrade<'_> {
     fn decode(&self, context: &ScriptContext<'_>, reply: Value) -> Decoded<Self::Reply> {
         let mut reply = ReplyReader::from_list(reply)?;
         let (status, at) = (reply.status()?, reply.int()?);
-        let (mut proof, mut has_more) = (None, false);
-        if status == Status::Held {
-            proof = Some(context.proof(reply.token()?));
-            has_more = reply.int()? == 1;
-        }
-        Ok((Some(at), (proof, has_more)))
+        let downgraded = match status {
+            Status::Held => (Some(context.proof(reply.token()?)), reply.int()? == 1),
+            Status::NotHeld => (None, false),
+            _ => return Err(reply::malformed("a status that is not that of a downgrade")),
+        };
+        Ok((Some(at), downgraded))
     }
 }
 
