@@ -3,16 +3,15 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::fs::{self, File};
-use std::net::TcpListener;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use tempfile::TempDir;
 
 use crate::documents::{blocks, document};
+use crate::ports::free_port;
 use crate::wait::eventually;
 
 /// A block of commands: ```` ```sh name ````, or ```` ```console name ````. In a `console` block
@@ -220,20 +219,6 @@ fn on_free_ports(commands: &str) -> String {
         }
     }
     replaced
-}
-
-/// Returns a port that is free, as is the port of its cluster bus. Both are below the usual
-/// ephemeral ports, so that no process that binds to any free port gets them.
-fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let from = 10_000 + u16::try_from(std::process::id() % 5_000).expect("a small number");
-    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    loop {
-        let port = from + NEXT.fetch_add(1, Ordering::Relaxed);
-        if is_free(port) && is_free(port + 10_000) {
-            return port;
-        }
-    }
 }
 
 /// The process group of the shell. Dropping it kills the processes that commands left behind.

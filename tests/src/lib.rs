@@ -28,6 +28,7 @@ mod examples;
 pub mod garbage;
 mod middleman;
 mod monitor;
+mod ports;
 mod process;
 pub mod proxy;
 mod quorum;

@@ -12,7 +12,8 @@ use tempfile::TempDir;
 
 use crate::child::Process;
 use crate::client::{Reply, Resp};
-use crate::server::{RedisServer, free_port};
+use crate::ports::free_port;
+use crate::server::RedisServer;
 
 /// Upper limit of the time that a start takes on a loaded machine.
 const DEADLINE: Duration = Duration::from_secs(30);

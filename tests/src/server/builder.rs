@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::sync::Mutex;
 
+use crate::ports::free_port;
 use crate::server::RedisServer;
-use crate::server::launch::{NotStarted, free_port};
+use crate::server::launch::NotStarted;
 use crate::skew::Skew;
 
 /// Number of ports that are tried if another process takes each of them first.

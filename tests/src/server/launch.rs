@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -125,12 +124,4 @@ fn cannot_spawn(error: io::Error) -> NotStarted {
         ),
         _ => format!("cannot start {program:?}: {error}"),
     })
-}
-
-/// Returns a port that is free now; another process may take it before the server does.
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .and_then(|listener| listener.local_addr())
-        .unwrap_or_else(|error| panic!("no free port on 127.0.0.1: {error}"))
-        .port()
 }

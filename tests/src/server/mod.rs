@@ -13,7 +13,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 
 pub use builder::RedisServerBuilder;
-pub(crate) use launch::free_port;
 
 use crate::child::Process;
 use crate::client::Resp;

@@ -136,7 +136,7 @@ async fn a_server_that_does_not_reply() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_of_another_kind() {
-    let node = || RedisServer::builder().args(["--cluster-enabled", "yes", "--cluster-port", "0"]);
+    let node = || RedisServer::builder().arg("--cluster-enabled", "yes");
     let (empty, whole, single) = (node().start(), node().start(), RedisServer::start());
     // The node executes everything while no slot has moved away.
     let all = ["CLUSTER", "ADDSLOTSRANGE", "0", "16383"];
@@ -253,9 +253,7 @@ async fn a_command_that_locks_need_is_unknown() {
         assert_misconfigured(&[(command, server.url(), &says)]).await;
     }
     let node = |command| {
-        let server = without(command)
-            .args(["--cluster-enabled", "yes", "--cluster-port", "0"])
-            .start();
+        let server = without(command).arg("--cluster-enabled", "yes").start();
         let added = server
             .client()
             .cmd(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);

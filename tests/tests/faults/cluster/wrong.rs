@@ -17,7 +17,7 @@ async fn refused(url: String) -> Error {
 /// `connect` fails, and the error names the remedy.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unusable_cluster_is_reported() {
-    let fresh = RedisServer::builder().args(["--cluster-enabled", "yes", "--cluster-port", "0"]);
+    let fresh = RedisServer::builder().arg("--cluster-enabled", "yes");
     let fresh = fresh.start();
     let error = refused(fresh.url().replace("redis://", "redis+cluster://")).await;
     assert_eq!(error.outage(), Some(Outage::NotReady), "{error:?}");
