@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crate::client::{self, Reply, Resp};
+use crate::ports::free_port;
 use crate::sentinel::{info, role};
 use crate::server::{RedisServer, RedisServerBuilder};
 use crate::wait::eventually;
@@ -307,8 +308,10 @@ impl RedisCluster {
 }
 
 fn start(node: &RedisServerBuilder) -> RedisServer {
+    let bus = free_port().to_string();
     let node = node.clone();
     node.arg("--cluster-enabled", "yes")
+        .arg("--cluster-port", &bus)
         .arg_by_default("--cluster-node-timeout", NODE_TIMEOUT)
         .arg("--cluster-replica-validity-factor", "0")
         .arg("--cluster-require-full-coverage", "no")
@@ -325,8 +328,8 @@ fn meet(nodes: &[&RedisServer]) {
         // Nodes abandon a handshake that takes longer than their timeout.
         if met.is_none_or(|met| met.elapsed() > MEET_INTERVAL) {
             for node in &nodes[1..] {
-                let port = node.port().to_string();
-                does(nodes[0], &["CLUSTER", "MEET", "127.0.0.1", &port]);
+                let (port, bus) = (node.port().to_string(), bus_port(node));
+                does(nodes[0], &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
             }
             met = Some(Instant::now());
         }
@@ -341,6 +344,11 @@ fn meet(nodes: &[&RedisServer]) {
 fn id(node: &RedisServer) -> String {
     let id = node.client().cmd(&["CLUSTER", "MYID"]);
     id.text().expect("a node has an id").to_owned()
+}
+
+fn bus_port(node: &RedisServer) -> String {
+    let port = node.client().cmd(&["CONFIG", "GET", "cluster-port"]);
+    port.array()[1].text().expect("a port").to_owned()
 }
 
 /// Returns which ports serve which slots, according to a node.
