@@ -17,9 +17,6 @@ local function check_queue(lock, fence, first_arg, last_arg)
       holding[#holding + 1] = i - first_arg
     elseif not redis.call('ZSCORE', l.queue, ARGV[i]) then
       missing[#missing + 1] = i - first_arg
-    elseif is_polling(call.client) then
-      local rest = string.match(redis.call('HGET', l.entries, ARGV[i]) or '', ' .*')
-      if rest then redis.call('HSET', l.entries, ARGV[i], polling_deadline(call) .. rest) end
     end
   end
   return with_holders(l, { state(l), outcome == 'more' and 1 or 0, holding, missing })

@@ -12,8 +12,8 @@ local function make_room(l, owner, count)
     first = math.max(0, math.min(first, count - SLICE)) -- a whole slice, also at the ends
   end
   for _, waiter in ipairs(redis.call('ZRANGE', l.queue, first, first + SLICE - 1)) do
-    local deadline = string.match(redis.call('HGET', l.entries, waiter) or '', '^%d+')
-    if not deadline or tonumber(deadline) < l.call.now or not is_alive(l, client_of(waiter)) then
+    local deadline, name = string.match(redis.call('HGET', l.entries, waiter) or '', '^(%d+) %d+ %l+ %d+ %d+ (.*)$')
+    if not deadline or tonumber(deadline) < l.call.now or not is_alive(l, client_of(waiter), name) then
       remove(l, waiter)
       count = count - 1
     end
@@ -24,7 +24,6 @@ end
 -- Queues an owner. Returns false if the queue is full.
 local function join(l, request)
   local call, owner = l.call, request.owner
-  local deadline = is_polling(call.client) and polling_deadline(call) or after(call, request.wait + 1000)
   if not redis.call('ZSCORE', l.queue, owner) then
     local tail, max_waiters = redis.call('ZRANGE', l.queue, -1, -1, 'WITHSCORES'), tonumber(request.max_waiters)
     local score, count = call.now_text, tail[1] and redis.call('ZCARD', l.queue) or 0
@@ -33,7 +32,7 @@ local function join(l, request)
     set_queue_flag(l) -- first, because a queue without a flag would be ignored
     redis.call('ZADD', l.queue, score, owner)
   end
-  redis.call('HSET', l.entries, owner, table.concat({ deadline, request.ttl, request.kind, request.capacity,
+  redis.call('HSET', l.entries, owner, table.concat({ after(call, request.wait + 1000), request.ttl, request.kind, request.capacity,
     request.weight, request.name }, ' '))
   -- The TTL of the queue exceeds its latest deadline, and a grant made just before it.
   local queue_ttl = request.wait + 12000

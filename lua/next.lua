@@ -20,7 +20,7 @@ local function grant_next(l, caller)
     local deadline, ttl, kind, capacity, weight, name =
       string.match(entry[1] or '', '^(%d+) (%d+) (%l+) (%d+) (%d+) (.*)$')
     weight, capacity, call.work_left = tonumber(weight), tonumber(capacity), call.work_left - ENTRY_COST
-    if not deadline or tonumber(deadline) < call.now or not is_responding(l, client_id, entry[2])
+    if not deadline or tonumber(deadline) < call.now or not is_responding(l, client_id, name, entry[2])
       or weight > capacity or l.kind and kind ~= l.kind then
       remove(l, owner)
     elseif l.used + weight > capacity then

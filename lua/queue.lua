@@ -39,18 +39,10 @@ local function client_of(owner)
   return string.match(owner, '^[^:]+')
 end
 
--- Returns true for a client that receives no pushes and polls instead. Its uuid is one digit longer. The deadlines of
--- its entries are near, and each of its queue checks extends them, so they show whether it is alive.
-local function is_polling(client_id)
-  return #client_id == 33
-end
-
-local function polling_deadline(call)
-  return after(call, 1500) -- three queue checks
-end
-
-local function is_alive(l, client_id)
-  if is_polling(client_id) then return true end
+-- Returns true unless the client of a holder or waiter with this name is known to be dead. A name that begins with a
+-- separator is of a client behind a proxy, which has no subscription.
+local function is_alive(l, client_id, name)
+  if string.byte(name) == 31 then return true end
   local alive = l.call.alive
   if alive[client_id] == nil then
     -- NUMSUB, because the count that PUBLISH returns includes clients that PSUBSCRIBE to *.
@@ -70,8 +62,8 @@ end
 -- and has not been heard of since: when its grant ends.
 --
 -- Returns true if a client receives grants: it is alive, and it did not let its last grant expire in silence.
-local function is_responding(l, client_id, granted_until)
-  return not (granted_until and granted_until < l.call.now_text) and is_alive(l, client_id)
+local function is_responding(l, client_id, name, granted_until)
+  return not (granted_until and granted_until < l.call.now_text) and is_alive(l, client_id, name)
 end
 
 -- Notes that the calling client responds. Writes only if there is a note: a first write would let others pass under OOM.

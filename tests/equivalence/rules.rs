@@ -75,8 +75,8 @@ const EDITS: &[Edit] = &[
     ),
     (
         "K8",
-        "or not is_responding(l, client_id, entry[2])",
-        "or l.used == 0 and not is_responding(l, client_id, entry[2])",
+        "or not is_responding(l, client_id, name, entry[2])",
+        "or l.used == 0 and not is_responding(l, client_id, name, entry[2])",
     ),
     (
         "K9: phase",

@@ -84,25 +84,19 @@ impl Middleman {
         Some(proxy)
     }
 
+    /// Returns the proxy's address.
+    pub fn addr(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
     /// Returns `redis://127.0.0.1:<port>`.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Freezes the process (SIGSTOP) and waits until it is stopped.
-    pub fn stop_process(&mut self) {
-        self.process.stop();
-    }
-
-    /// Resumes a frozen process (SIGCONT).
-    pub fn cont_process(&mut self) {
-        self.process.cont();
-    }
-
     /// Returns true if the proxy runs scripts on its server.
     fn answers(&self) -> bool {
-        let address: SocketAddr = (Ipv4Addr::LOCALHOST, self.port).into();
-        let reply = || Resp::connect(address)?.try_cmd(&["EVAL", "return 7", "1", "{k}"]);
+        let reply = || Resp::connect(self.addr())?.try_cmd(&["EVAL", "return 7", "1", "{k}"]);
         matches!(reply(), Ok(Reply::Int(7)))
     }
 }

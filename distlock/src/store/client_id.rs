@@ -31,19 +31,6 @@ impl ClientId {
         Self::from_str(&format!("{}{number}", PROCESS_IDS.regenerate(random)))
     }
 
-    /// Returns the id of a client that receives no pushes and checks its queues instead. It is one
-    /// digit longer, by which the store knows that the client does not listen.
-    pub(crate) fn polling(&self) -> Self {
-        if self.is_polling() {
-            return self.clone();
-        }
-        Self::from_str(&format!("{}0", self.0))
-    }
-
-    pub(crate) fn is_polling(&self) -> bool {
-        self.0.len() > PROCESS_DIGITS + MANAGER_DIGITS
-    }
-
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
@@ -74,8 +61,6 @@ pub(crate) fn parse_number(text: &str) -> Option<u64> {
 
 /// The digits of a client id that identify its process.
 const PROCESS_DIGITS: usize = 24;
-
-const MANAGER_DIGITS: usize = 8;
 
 static PROCESS_IDS: ProcessIds = ProcessIds(Mutex::new(Vec::new()));
 

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::time::{Duration, Instant};
 
 use distlock::{Error, LockGuard, LockManager};
-use distlock_tests::{RedisServer, Resp, eventually_async, within};
+use distlock_tests::{Middleman, RedisServer, Resp, eventually_async, within};
 use tokio::task::JoinHandle;
 
 use crate::child::{child, second_key};
@@ -92,6 +92,22 @@ async fn a_half_open_connection_of_a_killed_process_costs_a_grant() {
     until_subscribed(2).await;
     killed.kill();
     until_subscribed(1).await;
+    let guard = costs_a_grant(guard, &live, KILLED, &mut raw).await;
+    guard.release().await.unwrap();
+    assert_eq!(leftovers(&mut raw), Vec::<String>::new());
+}
+
+/// The server cannot see that the waiters behind a proxy are dead.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_process_behind_a_proxy_costs_a_grant() {
+    const KILLED: usize = 20;
+    let server = RedisServer::start();
+    let (proxy, mut raw) = (Middleman::before(&[&server]), server.client());
+    let (holder, live) = (connect(&server.url()).await, connect(&server.url()).await);
+    let guard = hold(&holder, "k", LEASE).await;
+    let killed = child("queue", &proxy.url(), "k", LEASE, KILLED);
+    until_queued(&mut raw, "k", KILLED as i64).await;
+    killed.kill();
     let guard = costs_a_grant(guard, &live, KILLED, &mut raw).await;
     guard.release().await.unwrap();
     assert_eq!(leftovers(&mut raw), Vec::<String>::new());

@@ -27,7 +27,7 @@ impl RegisteredClient {
     pub(super) fn holder_name(&self, metadata: Option<&str>) -> Arc<str> {
         match metadata {
             None => Arc::clone(&self.name),
-            metadata => holder_name::join(&self.name, metadata).into(),
+            metadata => holder_name::join(&self.name, metadata, false).into(),
         }
     }
 }

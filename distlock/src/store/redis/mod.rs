@@ -21,7 +21,7 @@ use crate::protocol::messages::{
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Confirm, DeleteRecord, Downgrade, Inspect, List, Release, Revoke};
 use crate::store::redis::conn::client::Client;
-use crate::store::redis::node::{Node, failover, polling};
+use crate::store::redis::node::{Node, failover};
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::sentinel::Sentinels;
@@ -63,9 +63,7 @@ impl RedisStore {
         config: &RedisConfig,
         client: Client,
     ) -> OpenedStore {
-        let node = Node::connect_lazy(config, transport.clone(), client);
-        let task = polling::run(Arc::downgrade(&node), node.check_schedule.clone());
-        transport.spawn(node.while_open(Box::pin(task)));
+        let node = Node::connect_lazy(config, transport, client);
         if let Some(sentinels) = sentinels {
             let task = failover::watch(Arc::downgrade(&node), sentinels);
             tokio::spawn(node.while_open(Box::pin(task)));
@@ -111,7 +109,7 @@ impl LockStore for RedisStore {
     }
 
     async fn confirm(&self, confirm: &Confirm<'_>, timeout: Duration) -> StoreResult<Confirmation> {
-        let reply = self.node.confirm(None, confirm, timeout).await;
+        let reply = self.node.run(confirm, timeout).await;
         self.node.with_address(reply)
     }
 

@@ -187,7 +187,7 @@ impl LockStore for ClusterStore {
     async fn confirm(&self, confirm: &Confirm<'_>, timeout: Duration) -> StoreResult<Confirmation> {
         let route = Route::of_entry(&self.nodes, confirm.key, timeout);
         route
-            .send(|to| async move { to.node.confirm(to.preceding(), confirm, to.timeout).await })
+            .send(|to| async move { to.node.run_after(to.preceding(), confirm, to.timeout).await })
             .await
     }
 

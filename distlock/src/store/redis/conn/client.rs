@@ -1,6 +1,6 @@
 //! The client of a server, and the state that all its connections share.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use redis::Value;
@@ -65,8 +65,6 @@ pub(crate) struct Shared {
     pub(crate) address: String,
     /// The client's id at this server.
     id: RwLock<ClientId>,
-    /// Set once a connection has subscribed with this client's id.
-    has_subscribed: AtomicBool,
     /// Set if the server reported that it has no append-only file.
     pub(crate) lacks_append_only_file: AtomicBool,
     /// Set once the server is known to evict locks, and that was logged.
@@ -82,7 +80,6 @@ impl Shared {
             config: config.clone(),
             id: RwLock::new(client.id.clone()),
             client,
-            has_subscribed: AtomicBool::new(false),
             lacks_append_only_file: AtomicBool::new(false),
             is_known_to_evict: AtomicBool::new(false),
         }
@@ -101,21 +98,6 @@ impl Shared {
         }
     }
 
-    /// Records a subscription. From now on, [`Self::adopt_polling_id`] keeps the client's id.
-    pub(crate) fn mark_subscribed(&self) {
-        self.has_subscribed.store(true, Ordering::Release);
-    }
-
-    /// Gives the client the id of a polling client, unless one of its connections has ever
-    /// subscribed. Returns true if the client has such an id.
-    pub(crate) fn adopt_polling_id(&self) -> bool {
-        let mut id = self.id.write().unwrap_or_else(PoisonError::into_inner);
-        if !self.has_subscribed.load(Ordering::Acquire) {
-            *id = id.polling();
-        }
-        id.is_polling()
-    }
-
     /// Returns the context for writing commands and reading replies in the name of `client`.
     pub(crate) fn script_context<'a>(&'a self, client: &'a ClientId) -> ScriptContext<'a> {
         ScriptContext {
@@ -123,6 +105,7 @@ impl Shared {
             names: &self.names,
             settings: &self.client.settings,
             client,
+            is_proxied: false,
             run_id: "",
             sent_at: BootInstant(0),
             apply_by: &|| 0,
@@ -151,7 +134,6 @@ impl Shared {
 mod tests {
     use super::*;
     use crate::store::redis::conn::hooks::SingleServer;
-    use crate::util::clock::BootClock;
     use crate::util::random::SystemRandom;
 
     impl Client {
@@ -172,17 +154,5 @@ mod tests {
                 state: Arc::default(),
             }
         }
-    }
-
-    /// Its entries in queues have its id, so the id stays.
-    #[test]
-    fn a_client_that_has_subscribed_does_not_begin_to_poll() {
-        let config = RedisConfig::parse("redis://h", "n", std::time::Duration::from_secs(1));
-        let client = Client::unconnected(Arc::new(BootClock));
-        let shared = Shared::new(&config.unwrap(), client);
-        shared.mark_subscribed();
-        assert!(!shared.adopt_polling_id());
-        shared.has_subscribed.store(false, Ordering::Release);
-        assert!(shared.adopt_polling_id());
     }
 }

@@ -48,12 +48,22 @@ impl Dialer {
             let on_event = self.event_handler(end.clone(), subscribed.clone());
             let connection = self.transport.open(on_event).await?;
             let shared = &*self.shared;
-            self.check_protocol(&*connection)?;
-            if self.purpose == Purpose::Commands {
-                self.introduce(&*connection, replaces).await?;
+            let is_proxied = !connection.has_pushes();
+            if let Some(detail) = shared.client.hooks.needs_pushes()
+                && is_proxied
+            {
+                return Err(StoreError::new(Outage::Misconfigured, detail));
             }
-            let run_id = self.probe(&*connection).await?;
-            if connection.has_pushes() && self.purpose != Purpose::Runtime {
+            if self.purpose == Purpose::Commands {
+                if replaces {
+                    shared.regenerate_id_if_idle();
+                }
+                if !is_proxied {
+                    self.introduce(&*connection, replaces).await?;
+                }
+            }
+            let run_id = self.probe(&*connection, is_proxied).await?;
+            if !is_proxied && self.purpose != Purpose::Runtime {
                 let registered = RegisteredConnection {
                     address: shared.address.clone(),
                     run_id: run_id.clone(),
@@ -72,6 +82,7 @@ impl Dialer {
                 connection,
                 purpose: self.purpose,
                 client: shared.id(),
+                is_proxied,
                 run_id,
                 end,
                 subscribed,
@@ -106,51 +117,29 @@ impl Dialer {
         }
     }
 
-    /// Rejects a server without pushes where pushes are required.
-    fn check_protocol(&self, connection: &dyn Connection) -> Result<(), StoreError> {
-        let shared = &*self.shared;
-        if connection.has_pushes() {
-            return Ok(());
-        }
-        let detail = match shared.client.hooks.needs_pushes() {
-            Some(detail) => detail,
-            None if self.purpose == Purpose::Commands && !shared.adopt_polling_id() => {
-                "the server sent pushes when this client connected, but no longer does; allow HELLO, or connect a new \
-                 manager if there is a proxy now"
-            }
-            None => return Ok(()),
-        };
-        Err(StoreError::new(Outage::Misconfigured, detail))
-    }
-
-    /// Makes the client known on a new command connection: subscribes, under a new id if nothing
-    /// needs the old one.
+    /// Makes the client known on a new command connection: subscribes.
     async fn introduce(
         &self,
         connection: &dyn Connection,
         replaces: bool,
     ) -> Result<(), StoreError> {
         let shared = &*self.shared;
-        if replaces {
-            shared.regenerate_id_if_idle();
-        }
-        if !connection.has_pushes() {
-            return Ok(());
-        }
         if !replaces {
             self.check_password(connection).await?;
         }
         let (names, client) = (&shared.names, &shared.id());
         let subscribing = shared.client.hooks.subscribe(connection, names, client);
-        subscribing.await?;
-        shared.mark_subscribed();
-        Ok(())
+        subscribing.await
     }
 
     /// Runs a script with the commands that locks need, as source and by hash, which are separate
     /// permissions. A replica is then not taken for a primary. Returns the server's run id, if the
     /// server reports it.
-    async fn probe(&self, connection: &dyn Connection) -> Result<Option<String>, StoreError> {
+    async fn probe(
+        &self,
+        connection: &dyn Connection,
+        is_proxied: bool,
+    ) -> Result<Option<String>, StoreError> {
         let shared = &*self.shared;
         let key = shared.client.hooks.probe_key(&shared.names);
         // As source first, which makes the hash known.
@@ -168,8 +157,7 @@ impl Dialer {
         });
         let mut commands: Vec<_> = probes.collect();
         // A proxy may route each command to another server, and does not know INFO.
-        let requests_info = connection.has_pushes();
-        if requests_info {
+        if !is_proxied {
             let mut info = redis::cmd("INFO");
             // The persistence and the role are needed as well. Servers before 7.0 accept at most
             // one section, so all are requested.
@@ -181,7 +169,7 @@ impl Dialer {
         let sent_at = shared.client.clock.now();
         let replies = connection.send_all(&commands).await;
         let mut replies = replies.map_err(|error| errors::classify(&error))?;
-        let info = requests_info.then(|| replies.pop()).flatten();
+        let info = (!is_proxied).then(|| replies.pop()).flatten();
         let info = info.map(|info| info.and_then(|info| Ok(from_redis_value(info)?)));
         let info: Option<String> = info.map_or(Ok(None), optional)?;
         // A user without permission for INFO gets an error later instead of these checks.

@@ -208,8 +208,7 @@ impl Inner {
             let error = monitor(&session, self).await;
             // Servers and proxies close connections that have been idle for long.
             let is_idle = self.permits.available_permits() == MAX_IN_FLIGHT;
-            let may_be_idle =
-                self.dialer.purpose != Purpose::Commands || session.client.is_polling();
+            let may_be_idle = self.dialer.purpose != Purpose::Commands || session.is_proxied;
             let is_harmless = is_idle && may_be_idle;
             session.end_with(&error);
             drop(session);

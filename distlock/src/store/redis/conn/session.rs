@@ -34,6 +34,9 @@ pub(crate) struct Session {
     pub(crate) purpose: Purpose,
     /// The client id under which this connection listens.
     pub(crate) client: ClientId,
+    /// Set if a proxy may be in between, because no pushes arrive. Then every command may reach
+    /// another server.
+    pub(crate) is_proxied: bool,
     /// The server's run id, if the server reports it.
     pub(crate) run_id: Option<String>,
     /// Set when the connection is lost, and when it is no longer used.

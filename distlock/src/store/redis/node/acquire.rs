@@ -74,7 +74,7 @@ impl Node {
         let session = self.commands.session()?;
         // A proxy may have several servers behind it, and shares its connections to them among its
         // clients.
-        if session.client.is_polling() && !request.durability.is_none() {
+        if session.is_proxied && !request.durability.is_none() {
             let detail = "`min_replicas` and `fsync` do not work through a proxy that reads the commands; connect to \
                 the server directly";
             return Err(StoreError::new(Outage::Unsupported, detail).mark_unsent());
@@ -91,7 +91,7 @@ impl Node {
         timeout: Duration,
     ) -> Result<Option<Proof>, StoreError> {
         let session = self.commands.session()?;
-        if session.client.is_polling() {
+        if session.is_proxied {
             return Ok(None);
         }
         self.send(&session, None, requests, timeout).await

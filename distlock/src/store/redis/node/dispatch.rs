@@ -56,6 +56,7 @@ impl Node {
         // connection.
         let renewing = S::RENEWS.then(|| shared.id());
         let context = ScriptContext {
+            is_proxied: session.is_proxied,
             run_id: session.run_id.as_deref().unwrap_or_default(),
             ..shared.script_context(renewing.as_ref().unwrap_or(&session.client))
         };

@@ -44,7 +44,7 @@ impl Node {
         let context = self.shared.script_context(&id);
         loop {
             let session = self.commands.session()?;
-            if session.client.is_polling() {
+            if session.is_proxied {
                 // Some proxies close the connection on unknown commands.
                 let detail = "the connection goes through a proxy, which cannot list keys; connect to the server \
                     directly to list them";

@@ -4,13 +4,11 @@
 pub(crate) mod acks;
 pub(crate) mod acquire;
 mod authentication;
-pub(crate) mod check_schedule;
 mod commands;
 pub(crate) mod dispatch;
 pub(crate) mod failover;
 pub(crate) mod fan_out;
 pub(crate) mod listing;
-pub(crate) mod polling;
 pub(crate) mod release;
 pub(crate) mod runtime_connections;
 
@@ -28,7 +26,6 @@ use crate::store::redis::conn::health::{Cause, Health};
 use crate::store::redis::conn::reconnecting_connection::ReconnectingConnection;
 use crate::store::redis::conn::session::{Purpose, Session};
 use crate::store::redis::node::acks::AckConnections;
-use crate::store::redis::node::check_schedule::CheckSchedule;
 use crate::store::redis::node::runtime_connections::RuntimeConnections;
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
@@ -40,7 +37,6 @@ use crate::store::{BoxFuture, StoreResult};
 pub(crate) struct Node {
     pub(crate) shared: Arc<Shared>,
     health: Arc<Health>,
-    pub(crate) check_schedule: Arc<CheckSchedule>,
     pub(crate) commands: ReconnectingConnection,
     /// A subscribed connection counts as `pubsub` for the server's output-buffer limits. Renewals
     /// use a separate connection, because they must survive if the server closes that one.
@@ -70,7 +66,6 @@ impl Node {
             acks: AckConnections::new(dialer(Purpose::Acks)),
             commands: ReconnectingConnection::spawn(dialer(Purpose::Commands)),
             renewals: ReconnectingConnection::spawn(dialer(Purpose::Renewals)),
-            check_schedule: Arc::default(),
             shared,
             health,
             closed: watch::Sender::new(false),
@@ -89,7 +84,7 @@ impl Node {
         // Without a command connection no grant can be pushed, so nothing is acquired.
         let session = self.commands.session().ok()?;
         // Behind a proxy, every connection may reach a different server.
-        if session.client.is_polling() {
+        if session.is_proxied {
             return None;
         }
         self.runtime_connections.for_current_runtime(&session)
@@ -121,24 +116,11 @@ impl Node {
                 self.health.report(Cause::Rejecting, error);
             }
         })?;
-        if session.client.is_polling() {
-            if let AcquireReply::Queued(_) = reply {
-                (self.check_schedule).add(request.key, request.kind, request.owner);
-            } else {
-                self.check_schedule.remove(request.owner);
-            }
-        }
         // The server has written for this acquire, so it no longer refuses.
         if reply.left_state() {
             self.health.clear(Cause::Rejecting);
         }
         Ok(reply)
-    }
-
-    /// Returns true if the server is known to send this client no pushes.
-    pub(crate) fn is_polling(&self) -> bool {
-        // Of the client, because only the command connection may be down.
-        self.shared.id().is_polling()
     }
 
     pub(crate) fn address(&self) -> &str {

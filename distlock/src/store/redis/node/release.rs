@@ -16,9 +16,7 @@ impl Node {
         timeout: Duration,
     ) -> Result<ReleaseReply, StoreError> {
         let session = self.commands.session()?;
-        let reply = self.release_on(&session, release, timeout).await?;
-        self.check_schedule.remove(release.owner);
-        Ok(reply)
+        self.release_on(&session, release, timeout).await
     }
 
     /// Releases all entries of an owner here, until a live waiter is reached. Its acquires that

@@ -17,7 +17,7 @@ use crate::error::Outage;
 use crate::protocol::store_error::{Code, StoreError};
 use crate::store::BoxFuture;
 use crate::store::redis::transport::reply_scanner;
-use crate::store::redis::transport::request_numbers;
+use crate::store::redis::transport::request_numbers::{self, is_numbered};
 use crate::store::redis::transport::socket::{Fault, Stream};
 use crate::store::redis::transport::{Connection, ConnectionEvent, ConnectionEventHandler};
 use crate::store::redis::wire::errors;
@@ -54,7 +54,6 @@ impl Multiplexed {
     ) -> Result<Self, HandshakeError> {
         let activity = stream.activity.clone();
         let fault = stream.fault.clone();
-        let has_pushes = settings.protocol() != ProtocolVersion::RESP2;
         let events = Arc::new(Events {
             on_event,
             fault: fault.clone(),
@@ -64,7 +63,7 @@ impl Multiplexed {
             .set_response_timeout(None)
             .set_pipeline_buffer_size(PIPELINE_BUFFER_SIZE)
             .set_write_backpressure_boundary(WRITE_BUFFER_SIZE);
-        if has_pushes {
+        if settings.protocol() != ProtocolVersion::RESP2 {
             let push_events = events.clone();
             config = config.set_push_sender(move |push| {
                 push_events.forward(push);
@@ -87,7 +86,7 @@ impl Multiplexed {
         Ok(Multiplexed {
             connection,
             peer: None,
-            has_pushes,
+            has_pushes: settings.protocol() != ProtocolVersion::RESP2,
             activity,
             next_number: AtomicU64::new(request_numbers::first()),
             events,
@@ -95,13 +94,11 @@ impl Multiplexed {
         })
     }
 
-    /// Appends a number to a command, if its reply repeats it.
-    fn append_number(&self, command: &mut Cmd) -> Option<u64> {
-        request_numbers::is_numbered(command, self.has_pushes).then(|| {
-            let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-            command.arg(number);
-            number
-        })
+    /// Appends a number to a command whose reply repeats it.
+    fn append_number(&self, command: &mut Cmd) -> u64 {
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        command.arg(number);
+        number
     }
 
     /// Returns the reply, unless it or an earlier one was to another request, or there is another
@@ -133,7 +130,7 @@ impl Connection for Multiplexed {
     fn send(&self, mut command: Cmd) -> BoxFuture<'_, RedisResult<Value>> {
         let mut connection = self.connection.clone();
         Box::pin(async move {
-            let number = self.append_number(&mut command);
+            let number = is_numbered(&command).then(|| self.append_number(&mut command));
             let reply = connection.send_packed_command(&command).await?;
             self.check(number, reply)?.extract_error()
         })
@@ -146,13 +143,17 @@ impl Connection for Multiplexed {
         let mut connection = self.connection.clone();
         Box::pin(async move {
             let mut pipe = redis::pipe();
+            let mut numbers = Vec::with_capacity(commands.len() + 1);
+            for mut command in commands.iter().cloned() {
+                numbers.push(is_numbered(&command).then(|| self.append_number(&mut command)));
+                pipe.add_command(command);
+            }
             // The numbered reply to a final PING shows that the replies before it without a number,
             // such as that of `WAIT`, are not shifted either.
-            let last = self.has_pushes.then(|| redis::cmd("PING"));
-            let mut numbers = Vec::with_capacity(commands.len() + 1);
-            for mut command in commands.iter().cloned().chain(last) {
-                numbers.push(self.append_number(&mut command));
-                pipe.add_command(command);
+            if numbers.contains(&None) {
+                let mut ping = redis::cmd("PING");
+                numbers.push(Some(self.append_number(&mut ping)));
+                pipe.add_command(ping);
             }
             let sent = pipe.ignore_errors().query_async(&mut connection);
             let replies: Vec<RedisResult<Value>> = sent.await?;

@@ -57,6 +57,8 @@ pub(crate) struct ScriptContext<'a> {
     pub(crate) names: &'a Names,
     pub(crate) settings: &'a Settings,
     pub(crate) client: &'a ClientId,
+    /// Set if the command may pass through a proxy, so that the client gets no messages.
+    pub(crate) is_proxied: bool,
     /// The id of the server's current run, if the server reports one.
     pub(crate) run_id: &'a str,
     /// An instant before the command was sent, once its reply is read.
@@ -98,7 +100,7 @@ impl<'a> ScriptContext<'a> {
 
     /// Returns the argument that names the holder to other clients.
     pub(crate) fn holder_name(&self, metadata: Option<&str>) -> Cow<'a, str> {
-        holder_name::join(&self.settings.display_name, metadata)
+        holder_name::join(&self.settings.display_name, metadata, self.is_proxied)
     }
 
     /// Returns the hold that a reply proves.

@@ -91,6 +91,7 @@ mod tests {
             names: &names,
             settings: &Settings::named("a name"),
             client: &client,
+            is_proxied: false,
             run_id: "",
             sent_at: BootInstant(1),
             apply_by: &|| 0,
