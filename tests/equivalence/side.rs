@@ -338,7 +338,7 @@ impl InRedis {
                     .map(|owner| owner_text(client, owner))
                     .collect();
                 let entry = format!("{ttl} {}entered", kind_text(*kind));
-                keys(key).enter(raw, WAIT, kind.is_counted(), &entry, &owners);
+                keys(key).enter(raw, WAIT, *kind != Kind::Mutex, &entry, &owners);
             }
             Step::Lapse { key, owner } => keys(key).lapse(raw, owner),
             _ => {}

@@ -93,7 +93,7 @@ impl Step {
                         once,
                     };
                 }
-                if matches!(act, Act::Downgrade { .. }) && !kinds[*key].is_counted() {
+                if matches!(act, Act::Downgrade { .. }) && kinds[*key] == Kind::Mutex {
                     return Step::Nothing;
                 }
             }
@@ -131,7 +131,7 @@ impl Step {
             }
             Op::Expire { nth, key } => {
                 return match memory.holder(*nth, &keys[*key]) {
-                    Some(owner) if kinds[*key].is_counted() => Step::Expire {
+                    Some(owner) if kinds[*key] != Kind::Mutex => Step::Expire {
                         key: *key,
                         confirms: memory.ours(&owner),
                         owner,
@@ -303,25 +303,19 @@ impl Step {
                     }
                 };
                 let batch: Vec<_> = (0..KEYS).map(renewal).collect();
-                let mut failures = Vec::new();
-                let mut first = 0;
-                for part in batch.chunk_by(|a, b| a.kind.is_counted() == b.kind.is_counted()) {
-                    let reply = stores[client].renew(part, LIMIT).await?.failures;
-                    let reply = reply.into_iter();
-                    failures.extend(reply.map(|(index, failure)| (first + index, failure)));
-                    first += part.len();
-                }
-                Reply::Renew(failures)
+                Reply::Renew(stores[client].renew(&batch, LIMIT).await?.failures)
             }
             Op::CheckQueue { client } => {
                 let check = |key: usize| CheckQueue {
                     key: keys[key].clone(),
-                    is_counted: kinds[key].is_counted(),
+                    kind: kinds[key].lock_kind(),
                     owners: (FIRST..FIRST + OWNERS).collect(),
                 };
                 let checks: Vec<_> = (0..KEYS).map(check).collect();
+                // The work in queues is limited for each script, and in memory for each call.
+                let is_mutex = |check: &CheckQueue| check.kind == LockKind::Mutex;
                 let mut replies = Vec::new();
-                for part in checks.chunk_by(|a, b| a.is_counted == b.is_counted) {
+                for part in checks.chunk_by(|a, b| is_mutex(a) == is_mutex(b)) {
                     replies.extend(stores[client].check_queues(part, LIMIT).await?);
                 }
                 observed.check_queue(replies)
@@ -356,14 +350,14 @@ impl Step {
                 tokens.sort_unstable();
                 if !right {
                     // Of a counted lock, only one hold is meant.
-                    tokens.truncate(usize::from(kinds[key].is_counted()));
+                    tokens.truncate(usize::from(kinds[key] != Kind::Mutex));
                 }
                 if tokens.is_empty() {
                     tokens.push(FencingToken::new(1));
                 }
                 let revoke = Revoke {
                     key: key_name,
-                    is_counted: kinds[key].is_counted(),
+                    kind: kinds[key].lock_kind(),
                     tokens: &tokens,
                     delete,
                 };
@@ -376,7 +370,7 @@ impl Step {
 
 /// Returns what a call does at most once. Counted locks have no success records.
 fn once_of(kind: Kind, once: Option<usize>) -> Option<&'static Once> {
-    once.filter(|_| !kind.is_counted()).map(|once| &ONCE[once])
+    once.filter(|_| kind == Kind::Mutex).map(|once| &ONCE[once])
 }
 
 /// Acquires several mutexes in one step, each for an owner.

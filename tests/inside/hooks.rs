@@ -147,7 +147,7 @@ impl MemoryServer {
     pub(crate) fn snapshot(&self, key: &LockKey) -> Snapshot {
         let now = self.now();
         self.state().locks.with(key, now, |lock| Snapshot {
-            hold: (lock.holds.all.iter().find(|hold| !hold.kind.is_counted())).map(|hold| {
+            hold: (lock.holds.all.iter().find(|hold| hold.kind == Kind::Mutex)).map(|hold| {
                 HoldSnapshot {
                     owner: text(&hold.owner_id),
                     token: hold.token,
@@ -159,7 +159,7 @@ impl MemoryServer {
             }),
             shares: {
                 let holds = lock.holds.all.iter();
-                let shares = holds.filter(|hold| hold.kind.is_counted());
+                let shares = holds.filter(|hold| hold.kind != Kind::Mutex);
                 let shares = shares.map(|hold| ShareSnapshot {
                     owner: text(&hold.owner_id),
                     weight: hold.kind.weight(),
@@ -308,7 +308,7 @@ impl MemoryServer {
     pub(crate) fn shift_hold(&self, key: &LockKey, hours: i64) {
         let now = self.now();
         self.state().locks.with(key, now, |lock| {
-            let is_mutex = |hold: &&mut Hold| !hold.kind.is_counted();
+            let is_mutex = |hold: &&mut Hold| hold.kind == Kind::Mutex;
             if let Some(hold) = lock.holds.all.first_mut().filter(is_mutex) {
                 hold.since = hold.since.strict_add_signed(hours * HOUR);
             }

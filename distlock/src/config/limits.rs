@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::config::options::{Durability, Options};
+use crate::protocol::kind::Kind;
 
 /// The limits of a store.
 #[derive(Clone, Debug, Default)]
@@ -12,7 +13,7 @@ pub(crate) struct Limits {
     /// The reason why `min_replicas` and `fsync` are not available; `None` if they are.
     pub(crate) durability_unavailable: Option<&'static str>,
     /// The reason why only mutexes are available; `None` if all kinds are.
-    pub(crate) counted_unavailable: Option<&'static str>,
+    pub(crate) only_mutex: Option<&'static str>,
     /// The reason why success records are not available; `None` if they are.
     pub(crate) records_unavailable: Option<&'static str>,
 }
@@ -22,7 +23,7 @@ impl Limits {
     pub(crate) const MEMORY: Limits = Limits {
         max_lease: None,
         durability_unavailable: Some("the memory store has neither replicas nor a disk"),
-        counted_unavailable: None,
+        only_mutex: None,
         records_unavailable: None,
     };
 
@@ -35,7 +36,7 @@ impl Limits {
                 "the servers of a quorum are independent (set `appendonly yes` and `appendfsync always` on each \
                  instead)",
             ),
-            counted_unavailable: Some(
+            only_mutex: Some(
                 "each server of a quorum would admit other holders, and more of them than the lock allows; use \
                  `lock`, or a single server or a cluster",
             ),
@@ -47,8 +48,8 @@ impl Limits {
     }
 
     /// Checks the kind and the options of a lock. The error says what to change.
-    pub(crate) fn check(&self, is_counted: bool, options: &Options) -> Result<(), String> {
-        if let Some(reason) = self.counted_unavailable.filter(|_| is_counted) {
+    pub(crate) fn check(&self, kind: Kind, options: &Options) -> Result<(), String> {
+        if let Some(reason) = self.only_mutex.filter(|_| kind != Kind::Mutex) {
             return Err(format!(
                 "semaphores and readers-writer locks are not available: {reason}"
             ));
@@ -104,10 +105,10 @@ mod tests {
             ..Options::default()
         };
         for options in [per, for_value] {
-            let quorum = Limits::of_quorum(second * 60, true).check(false, &options);
+            let quorum = Limits::of_quorum(second * 60, true).check(Kind::Mutex, &options);
             assert!(quorum.is_err_and(|error| error.contains("once_per")));
-            assert_eq!(Limits::MEMORY.check(false, &options), Ok(()));
-            assert_eq!(Limits::default().check(false, &options), Ok(()));
+            assert_eq!(Limits::MEMORY.check(Kind::Mutex, &options), Ok(()));
+            assert_eq!(Limits::default().check(Kind::Mutex, &options), Ok(()));
         }
     }
 }

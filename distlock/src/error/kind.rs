@@ -9,7 +9,7 @@ use std::fmt;
 ///
 /// assert_eq!(LockKind::Semaphore { permits: 3 }.to_string(), "semaphore with 3 permits");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
@@ -28,7 +28,16 @@ pub enum LockKind {
 impl LockKind {
     /// Returns true if both are the same kind. Semaphores may have different numbers of permits.
     pub(crate) fn is_same(self, other: LockKind) -> bool {
-        std::mem::discriminant(&self) == std::mem::discriminant(&other)
+        self.without_number() == other.without_number()
+    }
+
+    /// Returns the kind without the number of permits, which may differ between the calls of one
+    /// semaphore.
+    pub(crate) fn without_number(self) -> Self {
+        match self {
+            LockKind::Semaphore { .. } => LockKind::Semaphore { permits: 0 },
+            LockKind::Mutex | LockKind::ReadWrite => self,
+        }
     }
 }
 

@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn a_grant_is_valid_by_its_age_while_half_of_it_remains() {
         let grant = |granted_at| Grant {
-            is_counted: false,
+            kind: Kind::Mutex,
             key: crate::key::LockKey::new("k").unwrap(),
             owner: 1,
             token: crate::fencing::FencingToken::new(7),

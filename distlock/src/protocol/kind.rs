@@ -24,11 +24,6 @@ const MAX_READERS: u32 = 1_000;
 const MAX_PERMITS: u32 = 1_000;
 
 impl Kind {
-    /// Returns true for a kind with a capacity, of which several holders may each hold a weight.
-    pub(crate) fn is_counted(self) -> bool {
-        self != Kind::Mutex
-    }
-
     /// Returns the kind of the lock, which all of its holders and waiters share.
     pub(crate) fn lock_kind(self) -> LockKind {
         match self {

@@ -21,8 +21,8 @@ pub(crate) type OwnerNumber = u64;
 pub(crate) struct Grant {
     /// The lock. Needed to release a grant for which no call waits any longer.
     pub(crate) key: LockKey,
-    /// Set for a grant of a counted lock, which is released as such.
-    pub(crate) is_counted: bool,
+    /// A kind of the lock's holds, as which the grant can be released.
+    pub(crate) kind: Kind,
     pub(crate) owner: OwnerNumber,
     pub(crate) token: FencingToken,
     /// A local time before which the grant was certainly not made. `None` if there is no fresh pair
@@ -210,12 +210,11 @@ pub(crate) struct ReleaseReply {
     pub(crate) is_recorded: bool,
 }
 
-/// A queue check of one key, for all owners of one client that wait for it. A batch is either of
-/// mutexes or of counted locks.
+/// A queue check of one key, for all owners of one client that wait for it.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckQueue {
     pub(crate) key: LockKey,
-    pub(crate) is_counted: bool,
+    pub(crate) kind: LockKind,
     pub(crate) owners: Vec<OwnerNumber>,
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::config::options::Durability;
+use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
@@ -64,8 +65,7 @@ pub(crate) struct List<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Revoke<'a> {
     pub(crate) key: &'a LockKey,
-    /// Set for a counted lock. A mutex has one token.
-    pub(crate) is_counted: bool,
+    pub(crate) kind: LockKind,
     /// The tokens of the holds to revoke.
     pub(crate) tokens: &'a [FencingToken],
     /// True to delete at once, unless its client is connected or the store cannot know that. The

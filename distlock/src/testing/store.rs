@@ -143,7 +143,7 @@ impl TestStore {
             InjectedLoss::Revoked => {
                 let revoke = Revoke {
                     key: hold.lock_key(),
-                    is_counted: entry.request.kind.is_counted(),
+                    kind: entry.request.kind.lock_kind(),
                     tokens: &[hold.fencing_token()],
                     delete: false,
                 };

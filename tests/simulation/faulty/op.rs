@@ -40,7 +40,7 @@ pub(crate) enum Op {
         apply_by: u64,
     },
     Confirm {
-        is_counted: bool,
+        kind: Kind,
         key: LockKey,
         owner: OwnerNumber,
         timing: Timing,
@@ -56,7 +56,7 @@ pub(crate) enum Op {
         timing: Timing,
     },
     Release {
-        is_counted: bool,
+        kind: Kind,
         key: LockKey,
         owner: OwnerNumber,
         keep_for: Duration,
@@ -160,14 +160,14 @@ impl Op {
                 at_once(store.acquire_all(&acquires, timeout)).map(Answer::AllAcquired)
             }
             Op::Confirm {
-                is_counted,
+                kind,
                 key,
                 owner,
                 timing,
                 once,
             } => {
                 let confirm = Confirm {
-                    kind: any_kind(*is_counted),
+                    kind: *kind,
                     key,
                     owner: *owner,
                     timing: *timing,
@@ -193,14 +193,14 @@ impl Op {
                 at_once(store.downgrade(&downgrade, timeout)).map(Answer::Downgraded)
             }
             Op::Release {
-                is_counted,
+                kind,
                 key,
                 owner,
                 keep_for,
                 success,
             } => {
                 let release = Release {
-                    kind: any_kind(*is_counted),
+                    kind: *kind,
                     key,
                     owner: *owner,
                     keep_for: *keep_for,
@@ -219,11 +219,6 @@ impl Op {
         };
         done.unwrap_or_else(Answer::Refused)
     }
-}
-
-/// Returns a kind with the scripts of a mutex or of a counted lock.
-pub(super) fn any_kind(is_counted: bool) -> Kind {
-    if is_counted { Kind::Read } else { Kind::Mutex }
 }
 
 /// Returns the output of a future of the memory store, which is ready at the first poll.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use once_cell::sync::Lazy;
 use redis::{Arg, Cmd, RedisError, Value};
 
-use super::op::{Answer, Op, any_kind};
+use super::op::{Answer, Op};
 use super::server::Applied;
 use crate::config::options::Durability;
 use crate::error::LockKind;
@@ -232,17 +232,18 @@ fn run(mut words: Words<'_>, by_hash: bool) -> Request {
         };
         named == name
     };
-    let once = ONCE.map(|id| (id, scripts.in_form(Form::Once, id)));
-    let once = once.into_iter().find(|(_, script)| is(script));
-    let counted = COUNTED.map(|id| (id, scripts.in_form(Form::Counted, id)));
-    let counted = counted.into_iter().find(|(_, script)| is(script));
-    let mutex = || {
-        SENT.map(|id| (id, scripts.get(id)))
-            .into_iter()
-            .find(|(_, script)| is(script))
-    };
-    let known = once.or(counted).or_else(mutex);
-    let (script, Script { hash, .. }) =
+    let all = [
+        (Form::Once, &ONCE[..]),
+        (Form::Counted, &COUNTED),
+        (Form::Mutex, &SENT),
+    ];
+    let mut all = (all.iter()).flat_map(|(form, ids)| {
+        let scripts = &scripts;
+        ids.iter()
+            .map(move |id| (*form, *id, scripts.in_form(*form, *id)))
+    });
+    let known = all.find(|(_, _, script)| is(script));
+    let (form, script, Script { hash, .. }) =
         known.unwrap_or_else(|| panic!("no client sends this: {named}"));
     let keys = words.number();
     let what = match (keys, script) {
@@ -251,7 +252,7 @@ fn run(mut words: Words<'_>, by_hash: bool) -> Request {
             Run::Probe
         }
         (_, verb) => {
-            let (client, op) = op(&mut words, verb, keys, (once.is_some(), counted.is_some()));
+            let (client, op) = op(&mut words, verb, keys, form);
             Run::Op(client, op)
         }
     };
@@ -263,12 +264,13 @@ fn run(mut words: Words<'_>, by_hash: bool) -> Request {
     }
 }
 
-fn op(
-    words: &mut Words<'_>,
-    verb: ScriptId,
-    keys: u64,
-    (is_once, is_counted): (bool, bool),
-) -> (ClientId, Op) {
+fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64, form: Form) -> (ClientId, Op) {
+    let is_once = form == Form::Once;
+    let any_kind = if form == Form::Counted {
+        Kind::Read
+    } else {
+        Kind::Mutex
+    };
     match verb {
         ScriptId::Acquire => {
             assert_eq!(keys, 2 + u64::from(is_once));
@@ -285,7 +287,7 @@ fn op(
             words.expect(FENCE_TTL);
             let apply_by = apply_by.parse().unwrap();
             let _name = words.next();
-            let kind = if is_counted {
+            let kind = if form == Form::Counted {
                 kind(words.next())
             } else {
                 Kind::Mutex
@@ -334,7 +336,7 @@ fn op(
             let timing = timing(words.millis());
             let once = is_once.then(|| once(words.next(), "0"));
             let op = Op::Confirm {
-                is_counted,
+                kind: any_kind,
                 key,
                 owner,
                 timing,
@@ -350,7 +352,7 @@ fn op(
                 let (client, owner) = owner(of);
                 assert_eq!(*sender.get_or_insert(client.clone()), client);
                 Renewal {
-                    kind: any_kind(is_counted),
+                    kind: any_kind,
                     key,
                     owner,
                     token: FencingToken::new(token.parse().unwrap()),
@@ -394,7 +396,7 @@ fn op(
             (
                 client,
                 Op::Release {
-                    is_counted,
+                    kind: any_kind,
                     success,
                     key,
                     owner,
@@ -416,7 +418,7 @@ fn op(
                 let owners = owners.collect();
                 CheckQueue {
                     key,
-                    is_counted,
+                    kind: any_kind.lock_kind(),
                     owners,
                 }
             };
@@ -635,12 +637,12 @@ pub(super) fn message(client: &ClientId, grant: &Grant, wall: u64) -> Vec<Value>
         owner,
         token,
         lease,
-        is_counted,
+        kind,
         ..
     } = grant;
     let owner = owner_text(client, *owner);
     let lease = lease.as_millis();
-    let kind = if *is_counted { "rw" } else { "mutex" };
+    let kind = if *kind == Kind::Mutex { "mutex" } else { "rw" };
     vec![
         text(format!("{CHANNELS}{}", client.as_str())),
         text(format!(

@@ -44,7 +44,7 @@ impl Oracle {
                 })
                 .cloned()
                 .collect();
-            if !others.is_empty() && kind.is_counted() {
+            if !others.is_empty() && kind != Kind::Mutex {
                 state.trace.count("counted: several holds");
             }
             // The older hold's lease counts: it is at fault, or the server gave its lock away.

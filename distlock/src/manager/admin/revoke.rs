@@ -312,7 +312,7 @@ async fn revoke(core: &Arc<Core>, key: &LockKey, options: &Revoke) -> Result<Rev
     }
     let revoke = command::Revoke {
         key,
-        is_counted: kind != LockKind::Mutex,
+        kind,
         tokens: &tokens,
         delete: options.assume_holder_dead,
     };

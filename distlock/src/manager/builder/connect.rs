@@ -26,6 +26,7 @@ use crate::manager::engine::shutdown;
 use crate::manager::telemetry::known_data::KnownData;
 use crate::manager::telemetry::logged_names::LoggedNames;
 use crate::observer::telemetry::Telemetry;
+use crate::protocol::kind::Kind;
 use crate::protocol::rules::Rules;
 use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
@@ -322,7 +323,7 @@ impl LockManagerBuilder {
                     lease: self.defaults.lease.unwrap_or_default(),
                     ..Options::default().with_defaults(&self.defaults)
                 };
-                limits.check(false, &options).map_err(Error::config)?;
+                limits.check(Kind::Mutex, &options).map_err(Error::config)?;
                 Ok(quorum)
             }
             (_, Some(_)) => refuse(

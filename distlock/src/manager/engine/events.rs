@@ -13,7 +13,6 @@ use crate::manager::telemetry::{data_loss, logging};
 use crate::observer::event::Event;
 use crate::observer::telemetry::{Delivery, Telemetry};
 use crate::protocol::acquisition::Acquisition;
-use crate::protocol::kind::Kind;
 use crate::protocol::messages::{Grant, RevocationNotice};
 use crate::protocol::request::Request;
 use crate::store::{EventSink, StoreEvent};
@@ -95,18 +94,12 @@ fn on_granted(core: &Arc<Core>, grant: Grant) {
             });
         }
         None => {
-            // All counted locks are released in the same way.
-            let kind = if grant.is_counted {
-                Kind::Read
-            } else {
-                Kind::Mutex
-            };
             let options = Options {
                 lease: grant.lease,
                 ..Options::default()
             };
             let now = core.clock.now();
-            let request = Arc::new(Request::new(grant.key, kind, options, now));
+            let request = Arc::new(Request::new(grant.key, grant.kind, options, now));
             let acquisition = Acquisition::release_only(request, core.rules, now);
             core.registry.register(grant.owner, acquisition);
         }

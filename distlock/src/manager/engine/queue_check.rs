@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::error::LockKind;
 use crate::key::LockKey;
 use crate::manager::engine::core::Core;
 use crate::manager::engine::registry::Entry;
@@ -107,29 +108,28 @@ impl KeyWaiters {
 }
 
 fn batches(waiters: Vec<Arc<Entry>>) -> Vec<Vec<KeyWaiters>> {
-    let mut by_key: BTreeMap<(bool, LockKey), Vec<Arc<Entry>>> = BTreeMap::new();
+    let mut by_key: BTreeMap<(LockKind, LockKey), Vec<Arc<Entry>>> = BTreeMap::new();
     for entry in waiters {
         let Request { key, kind, .. } = &*entry.request;
         by_key
-            .entry((kind.is_counted(), key.clone()))
+            .entry((kind.lock_kind().without_number(), key.clone()))
             .or_default()
             .push(entry);
     }
     let mut batches: Vec<Vec<KeyWaiters>> = Vec::new();
-    let (mut remaining_cost, mut last_is_counted) = (0, false);
-    for ((is_counted, key), entries) in by_key {
+    let mut remaining_cost = 0;
+    for ((kind, key), entries) in by_key {
         for chunk in entries.chunks(MAX_BATCH_COST - KEY_COST) {
             let key_waiters = KeyWaiters {
                 check: CheckQueue {
                     key: key.clone(),
-                    is_counted,
+                    kind,
                     owners: chunk.iter().map(|entry| entry.owner).collect(),
                 },
                 entries: chunk.to_vec(),
             };
-            if key_waiters.cost() > remaining_cost || is_counted != last_is_counted {
+            if key_waiters.cost() > remaining_cost {
                 batches.push(Vec::new());
-                last_is_counted = is_counted;
                 remaining_cost = MAX_BATCH_COST;
             }
             remaining_cost -= key_waiters.cost();

@@ -17,11 +17,8 @@ use crate::protocol::messages::{Renewal, RenewalFailure};
 use crate::protocol::store_error::StoreError;
 use crate::util::clock::BootInstant;
 
-/// Upper limit of holds per script. More would block the server for too long.
+/// Upper limit of holds per batch. More would block a server for too long.
 const RENEW_BATCH: usize = 500;
-
-/// The same for counted locks, whose renewals take twice as many commands in the script.
-const COUNTED_RENEW_BATCH: usize = 250;
 
 /// Starts the renewal of these holds.
 pub(crate) fn start(core: &Arc<Core>, due: impl Iterator<Item = Arc<Entry>>) {
@@ -59,30 +56,28 @@ impl DueRenewal {
         Some(DueRenewal { entry, renewal })
     }
 
-    /// Returns what all holds of a batch have in common: the script, the command timeout and the
-    /// durability.
-    fn batch_key(&self) -> (bool, Duration, Durability) {
-        let (kind, timing) = (self.renewal.kind, self.renewal.timing);
-        let durability = self.renewal.durability;
-        (kind.is_counted(), timing.command_timeout(), durability)
+    /// Returns what all holds of a batch have in common: the command timeout and the durability.
+    fn batch_key(&self) -> (Duration, Durability) {
+        (
+            self.renewal.timing.command_timeout(),
+            self.renewal.durability,
+        )
     }
 }
 
 /// Returns batches of holds that are alike in this, each small enough for one script.
 fn batches(mut holds: Vec<DueRenewal>) -> Vec<Vec<DueRenewal>> {
-    holds.sort_unstable_by_key(DueRenewal::batch_key);
+    // Those of a kind together, because the store may need a command for each.
+    holds.sort_unstable_by_key(|due| (due.batch_key(), due.renewal.kind));
     holds
         .chunk_by(|a, b| a.batch_key() == b.batch_key())
-        .flat_map(|alike| match alike[0].batch_key() {
-            (true, ..) => alike.chunks(COUNTED_RENEW_BATCH),
-            (false, ..) => alike.chunks(RENEW_BATCH),
-        })
+        .flat_map(|alike| alike.chunks(RENEW_BATCH))
         .map(<[_]>::to_vec)
         .collect()
 }
 
 async fn renew_batch(core: Arc<Core>, holds: Vec<DueRenewal>) {
-    let Some((_, timeout, _)) = holds.first().map(DueRenewal::batch_key) else {
+    let Some((timeout, _)) = holds.first().map(DueRenewal::batch_key) else {
         return;
     };
     let batch: Vec<_> = holds.iter().map(|due| due.renewal.clone()).collect();

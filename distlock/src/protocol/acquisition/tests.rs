@@ -72,7 +72,7 @@ pub(super) fn queued() -> Result<AcquireReply, StoreError> {
 
 pub(super) fn grant(granted_at: Option<u64>, token: u64) -> Grant {
     Grant {
-        is_counted: false,
+        kind: Kind::Mutex,
         key: LockKey::new("k").unwrap(),
         owner: 1,
         token: FencingToken::new(token),

@@ -17,8 +17,11 @@ impl MemoryLock {
         self.holds.kind().or_else(head)
     }
 
-    pub(super) fn is_counted(&self) -> bool {
-        (self.kind_in_use()).is_some_and(|kind| kind != LockKind::Mutex)
+    /// Returns the kind in use if its scripts are not those of `kind`.
+    pub(super) fn other_kind(&self, kind: LockKind) -> Option<LockKind> {
+        let is_mutex = |kind: LockKind| kind == LockKind::Mutex;
+        self.kind_in_use()
+            .filter(|existing| is_mutex(*existing) != is_mutex(kind))
     }
 
     /// Returns the reply to an acquire of a lock whose scripts are not those of `kind`. Dead
@@ -28,14 +31,11 @@ impl MemoryLock {
         context: &mut CommandContext<'_>,
         kind: Kind,
     ) -> Option<AcquireReply> {
-        let is_other = |existing: &LockKind| {
-            (*existing == LockKind::Mutex) != (kind.lock_kind() == LockKind::Mutex)
-        };
-        self.kind_in_use().filter(is_other)?;
+        self.other_kind(kind.lock_kind())?;
         self.holds.note_caller(context);
         self.remove_dead(context);
         self.clamp_ttl(context.now);
-        let existing = self.kind_in_use().filter(is_other)?;
+        let existing = self.other_kind(kind.lock_kind())?;
         let holders = self.holds.views(context);
         Some(AcquireReply::WrongKind { existing, holders })
     }

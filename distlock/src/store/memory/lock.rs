@@ -364,8 +364,11 @@ impl MemoryLock {
                 })
                 .collect(),
             last_token: self.fence.as_ref().map(|fence| fence.token),
-            record: (self.records.get("").filter(|_| !self.is_counted()))
-                .map(|stored| stored.record.clone()),
+            record: (self
+                .records
+                .get("")
+                .filter(|_| self.other_kind(LockKind::Mutex).is_none()))
+            .map(|stored| stored.record.clone()),
             ..Inspection::default()
         }
     }
@@ -435,12 +438,12 @@ impl MemoryLock {
     /// Grants the lock to a waiter for a short time, and notifies its client.
     pub(super) fn grant(&mut self, context: &mut CommandContext<'_>, entry: QueueEntry) {
         let short = entry.timing.short_grant_timing();
-        let (key, is_counted) = (entry.key.clone(), entry.kind.is_counted());
+        let (key, kind) = (entry.key.clone(), entry.kind);
         let OwnerId { client, owner } = entry.owner_id.clone();
         let proof = self.hold_for(context, entry, short.ttl());
         let grant = Grant {
             key,
-            is_counted,
+            kind,
             owner,
             token: proof.token,
             granted_at: Some(context.now),

@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use self::context::{CommandContext, RegisteredClient};
 use self::server::{MemoryLocks, MemoryServer};
 use crate::config::limits::Limits;
+use crate::error::LockKind;
 use crate::key::LockKey;
 use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, Inspection, Proof,
@@ -133,9 +134,9 @@ impl LockStore for MemoryStore {
     }
 
     async fn confirm(&self, confirm: &Confirm<'_>, _: Duration) -> StoreResult<Confirmation> {
-        let is_counted = confirm.kind.is_counted();
+        let kind = confirm.kind.lock_kind();
         self.run(|locks, context| {
-            locks.with_kind(confirm.key, is_counted, context.now, |lock| {
+            locks.with_kind(confirm.key, kind, context.now, |lock| {
                 lock.confirm(context, confirm)
             })
         })
@@ -145,10 +146,9 @@ impl LockStore for MemoryStore {
         self.run(|locks, context| {
             let now = context.now;
             let renew = |(index, renewal): (usize, &Renewal)| {
-                let is_counted = renewal.kind.is_counted();
-                let renewed = locks.with_kind(&renewal.key, is_counted, now, |lock| {
-                    lock.renew(context, renewal)
-                });
+                let kind = renewal.kind.lock_kind();
+                let renewed =
+                    locks.with_kind(&renewal.key, kind, now, |lock| lock.renew(context, renewal));
                 Some((index, renewed.err()?))
             };
             RenewReply {
@@ -164,16 +164,16 @@ impl LockStore for MemoryStore {
         _: Duration,
     ) -> StoreResult<Option<Proof>> {
         self.run(|locks, context| {
-            locks.with_kind(downgrade.key, true, context.now, |lock| {
+            locks.with_kind(downgrade.key, LockKind::ReadWrite, context.now, |lock| {
                 lock.downgrade(context, downgrade)
             })
         })
     }
 
     async fn release(&self, release: &Release<'_>, _: Duration) -> StoreResult<ReleaseReply> {
-        let (owner, is_counted) = (release.owner, release.kind.is_counted());
+        let (owner, kind) = (release.owner, release.kind.lock_kind());
         self.run(|locks, context| {
-            locks.with_kind(release.key, is_counted, context.now, |lock| {
+            locks.with_kind(release.key, kind, context.now, |lock| {
                 let is_recorded = (release.success)
                     .is_some_and(|(once, token)| lock.record_success(context, owner, once, token));
                 ReleaseReply {
@@ -200,7 +200,7 @@ impl LockStore for MemoryStore {
     ) -> StoreResult<Vec<CheckQueueReply>> {
         self.run(|locks, context| {
             let check = |check: &CheckQueue| {
-                locks.with_kind(&check.key, check.is_counted, context.now, |lock| {
+                locks.with_kind(&check.key, check.kind, context.now, |lock| {
                     lock.check_queue(context, &check.owners)
                 })
             };
@@ -226,7 +226,7 @@ impl LockStore for MemoryStore {
 
     async fn revoke(&self, revoke: &Revoke<'_>, _: Duration) -> StoreResult<RevokeReply> {
         self.run(|locks, context| {
-            locks.with_kind(revoke.key, revoke.is_counted, context.now, |lock| {
+            locks.with_kind(revoke.key, revoke.kind, context.now, |lock| {
                 lock.revoke(context, revoke)
             })
         })

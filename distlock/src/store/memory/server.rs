@@ -9,7 +9,7 @@ use once_cell::sync::Lazy;
 
 use super::context::{CommandContext, MAX_WORK, RegisteredClient};
 use super::lock::MemoryLock;
-use crate::error::Outage;
+use crate::error::{LockKind, Outage};
 use crate::key::LockKey;
 use crate::protocol::store_error::StoreError;
 use crate::store::client_id::ClientId;
@@ -163,13 +163,13 @@ impl MemoryLocks {
     pub(super) fn with_kind<T>(
         &mut self,
         key: &LockKey,
-        is_counted: bool,
+        kind: LockKind,
         now: BootInstant,
         command: impl FnOnce(&mut MemoryLock) -> T,
     ) -> T {
-        self.with(key, now, |lock| match lock.kind_in_use() {
-            Some(_) if lock.is_counted() != is_counted => command(&mut MemoryLock::default()),
-            _ => command(lock),
+        self.with(key, now, |lock| match lock.other_kind(kind) {
+            Some(_) => command(&mut MemoryLock::default()),
+            None => command(lock),
         })
     }
 

@@ -194,7 +194,7 @@ impl LockStore for ClusterStore {
     /// With one command for each hold, because none spans slots; written together.
     async fn renew(&self, batch: &[Renewal], timeout: Duration) -> StoreResult<RenewReply> {
         let clock = &*self.nodes.topology.clock;
-        let renew = fan_out::renew(clock, batch, |one| {
+        let renew = fan_out::renew(clock, batch.chunks(1).collect(), |one| {
             let route = Route::of_renewal(&self.nodes, &one[0].key, timeout);
             let renew = move |to: Arc<Attempt>| async move {
                 to.node.run_after(to.preceding(), one, to.timeout).await
@@ -229,7 +229,7 @@ impl LockStore for ClusterStore {
         checks: &[CheckQueue],
         timeout: Duration,
     ) -> StoreResult<Vec<CheckQueueReply>> {
-        let check = fan_out::check_queues(checks, |one| {
+        let check = fan_out::check_queues(checks.chunks(1), |one| {
             let route = Route::of_queue_check(&self.nodes, &one[0].key, timeout);
             let check = move |to: Arc<Attempt>| async move {
                 to.node.run_after(to.preceding(), one, to.timeout).await

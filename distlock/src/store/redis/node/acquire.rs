@@ -14,6 +14,7 @@ use crate::store::BoxFuture;
 use crate::store::command::Confirm;
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
+use crate::store::redis::wire::scripts::Form;
 
 /// Upper limit of the queue checks that remove the dead waiters of another kind, each up to 100.
 const MAX_KIND_CHECKS: usize = 100;
@@ -32,7 +33,7 @@ impl Node {
         Box::pin(async move {
             let check = CheckQueue {
                 key: request.key.clone(),
-                is_counted: !request.kind.is_counted(),
+                kind: Form::of(request.kind.lock_kind(), false).other_kind(),
                 owners: Vec::new(),
             };
             let give_up_at = self.shared.client.clock.now() + timeout;

@@ -1,7 +1,5 @@
-//! Queue checks and renewals of many locks, with one command per lock. A command must not combine
-//! keys of two locks that may be stored in different places.
-
-use std::slice::from_ref;
+//! Queue checks and renewals of many locks, in parts with one command each. A command must not
+//! combine keys of two locks that may be stored in different places.
 
 use futures_util::stream::{self, StreamExt};
 
@@ -17,35 +15,38 @@ type Sending<'a, T> = BoxFuture<'a, StoreResult<T>>;
 /// Runs renewals.
 pub(crate) async fn renew<'a>(
     clock: &dyn Clock,
-    batch: &'a [Renewal],
+    parts: Vec<&'a [Renewal]>,
     send: impl Fn(&'a [Renewal]) -> Sending<'a, RenewReply>,
 ) -> StoreResult<RenewReply> {
     let sent_at = clock.now();
-    let each = batch.iter().map(|renewal| send(from_ref(renewal)));
-    let replies = run_all(each.collect()).await?;
-    let mut failures = Vec::new();
-    for (index, reply) in replies.into_iter().enumerate() {
+    let replies = run_all(parts.iter().map(|part| send(part)).collect()).await?;
+    let (mut failures, mut first) = (Vec::new(), 0);
+    for (part, reply) in parts.iter().zip(replies) {
         match reply {
             Ok(renewed) => {
                 let failed = renewed.failures.into_iter();
-                failures.extend(failed.map(|(_, failure)| (index, failure)));
+                failures.extend(failed.map(|(index, failure)| (first + index, failure)));
             }
-            Err(error) => failures.push((index, RenewalFailure::Error(error))),
+            Err(error) => failures.extend(
+                (first..first + part.len())
+                    .map(|index| (index, RenewalFailure::Error(error.clone()))),
+            ),
         }
+        first += part.len();
     }
     Ok(RenewReply { sent_at, failures })
 }
 
 /// Runs queue checks.
 pub(crate) async fn check_queues<'a>(
-    checks: &'a [CheckQueue],
+    parts: impl Iterator<Item = &'a [CheckQueue]>,
     send: impl Fn(&'a [CheckQueue]) -> Sending<'a, Vec<CheckQueueReply>>,
 ) -> StoreResult<Vec<CheckQueueReply>> {
-    let each = checks.iter().map(|check| send(from_ref(check)));
-    let replies = run_all(each.collect()).await?;
-    let replies = replies.into_iter();
-    let each =
-        replies.map(|reply| reply.unwrap_or_else(|error| vec![CheckQueueReply::Failed(error)]));
+    let parts: Vec<_> = parts.collect();
+    let replies = run_all(parts.iter().map(|part| send(part)).collect()).await?;
+    let each = parts.iter().zip(replies).map(|(part, reply)| {
+        reply.unwrap_or_else(|error| vec![CheckQueueReply::Failed(error); part.len()])
+    });
     Ok(each.flatten().collect())
 }
 

@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::protocol::kind::Kind;
 use crate::protocol::messages::{Acquire, AcquireReply, Grant, OwnerNumber};
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
@@ -169,7 +170,7 @@ impl Quorum {
                         quorum.keep_turn(wanted.caller, turn, &hold);
                         (quorum.events)(StoreEvent::Granted(Grant {
                             key: wanted.key,
-                            is_counted: false,
+                            kind: Kind::Mutex,
                             owner: wanted.caller,
                             token: FencingToken::new(hold.token),
                             granted_at: Some(hold.attempt.started),

@@ -124,8 +124,8 @@ impl Grants {
         }
     }
 
-    fn count(&self, is_counted: impl Fn(&NodeState) -> bool) -> usize {
-        self.nodes.iter().filter(|state| is_counted(state)).count()
+    fn count(&self, counts: impl Fn(&NodeState) -> bool) -> usize {
+        self.nodes.iter().filter(|state| counts(state)).count()
     }
 
     /// Returns why the attempt has failed.

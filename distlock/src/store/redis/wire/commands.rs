@@ -4,7 +4,9 @@
 use redis::{Cmd, Value};
 
 use crate::config::options::Durability;
+use crate::error::LockKind;
 use crate::fencing::FencingToken;
+use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, Inspection, OwnerNumber,
     Proof, ReleaseReply, RenewReply, Renewal, RenewalFailure, RevokeReply,
@@ -29,9 +31,8 @@ impl ScriptCall for Acquire<'_> {
     type Reply = AcquireReply;
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let is_counted = self.kind.is_counted();
         let once = self.once;
-        let form = Form::of(is_counted, once.is_some());
+        let form = Form::of(self.kind.lock_kind(), once.is_some());
         let mut cmd = context.script_in(form, ScriptId::Acquire, script_ref);
         let record = once.map(|once| &*once.selector);
         (context.names).append_all(&mut cmd, self.key, &KeyKind::DECLARED, record);
@@ -53,7 +54,7 @@ impl ScriptCall for Acquire<'_> {
             .arg(millis(self.timing.ttl()))
             .arg(millis(settings.fence_ttl))
             .arg(&*context.holder_name(self.metadata));
-        if is_counted {
+        if form == Form::Counted {
             cmd.arg(counted::kind_argument(self.kind));
         }
         cmd
@@ -159,8 +160,7 @@ impl ScriptCall for Confirm<'_> {
     }
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let is_counted = self.kind.is_counted();
-        let form = Form::of(is_counted, self.once.is_some());
+        let form = Form::of(self.kind.lock_kind(), self.once.is_some());
         let mut cmd = context.script_in(form, ScriptId::Confirm, script_ref);
         let record = self.once.map(|once| &*once.selector);
         (context.names).append_all(&mut cmd, self.key, &[KeyKind::Lock], record);
@@ -203,8 +203,10 @@ impl ScriptCall for [Renewal] {
     }
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let is_counted = self.first().is_some_and(|first| first.kind.is_counted());
-        let form = Form::of(is_counted, false);
+        let kind = self
+            .first()
+            .map_or(LockKind::Mutex, |first| first.kind.lock_kind());
+        let form = Form::of(kind, false);
         let mut cmd = context.script_in(form, ScriptId::Renew, script_ref);
         cmd.arg(self.len());
         for renewal in self {
@@ -259,9 +261,8 @@ impl ScriptCall for Release<'_> {
     type Reply = (ReleaseReply, bool);
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let is_counted = self.kind.is_counted();
         let once = self.success.map(|(once, _)| once);
-        let form = Form::of(is_counted, once.is_some());
+        let form = Form::of(self.kind.lock_kind(), once.is_some());
         let mut cmd = context.script_in(form, ScriptId::Release, script_ref);
         let record = once.map(|once| &*once.selector);
         (context.names).append_all(&mut cmd, self.key, &KeyKind::DECLARED, record);
@@ -306,7 +307,7 @@ impl ScriptCall for Release<'_> {
 
     /// A counted lock is not at keys that are in use as another kind.
     fn conflict_reply(&self, _: &ScriptContext<'_>, error_text: &str) -> Option<Self::Reply> {
-        let is_other_kind = self.kind.is_counted() && error_text.starts_with("WRONGTYPE");
+        let is_other_kind = self.kind != Kind::Mutex && error_text.starts_with("WRONGTYPE");
         is_other_kind.then_some((ReleaseReply::default(), false))
     }
 }
@@ -316,8 +317,8 @@ impl ScriptCall for [CheckQueue] {
     type Reply = Vec<CheckQueueReply>;
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let is_counted = self.first().is_some_and(|first| first.is_counted);
-        let form = Form::of(is_counted, false);
+        let kind = self.first().map_or(LockKind::Mutex, |first| first.kind);
+        let form = Form::of(kind, false);
         let mut cmd = context.script_in(form, ScriptId::CheckQueue, script_ref);
         cmd.arg(KeyKind::DECLARED.len() * self.len());
         for check in self {
@@ -407,7 +408,7 @@ impl ScriptCall for Inspect<'_> {
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let mut cmd = context.script(ScriptId::Inspect, script_ref);
-        (context.names).append_all(&mut cmd, self.key, &KeyKind::of(false), Some(""));
+        (context.names).append_all(&mut cmd, self.key, &KeyKind::MUTEX, Some(""));
         cmd.arg(self.max_listed);
         cmd
     }
@@ -433,7 +434,7 @@ impl ScriptCall for InspectCounted<'_> {
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let mut cmd = context.script_in(Form::Counted, ScriptId::Inspect, script_ref);
-        (context.names).append_all(&mut cmd, self.0.key, &KeyKind::of(true), None);
+        (context.names).append_all(&mut cmd, self.0.key, &KeyKind::COUNTED, None);
         cmd.arg(self.0.max_listed);
         cmd
     }
@@ -511,7 +512,7 @@ impl ScriptCall for Revoke<'_> {
     type Reply = RevokeReply;
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let form = Form::of(self.is_counted, false);
+        let form = Form::of(self.kind, false);
         let mut cmd = context.script_in(form, ScriptId::Revoke, script_ref);
         (context.names).append_all(&mut cmd, self.key, &KeyKind::DECLARED, None);
         let tokens: Vec<_> = self.tokens.iter().map(FencingToken::to_string).collect();

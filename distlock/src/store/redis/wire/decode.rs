@@ -9,6 +9,7 @@ use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::holder_name;
+use crate::protocol::kind::Kind;
 use crate::protocol::messages::{Grant, HolderView, Proof, QueuedWaiter, RevocationNotice};
 use crate::protocol::once::Record;
 use crate::protocol::store_error::{StoreError, one_line};
@@ -38,7 +39,12 @@ impl ScriptContext<'_> {
         }
         Some(Grant {
             key: LockKey::from_tagged(key),
-            is_counted: kind != "mutex",
+            // The counted locks are all released in the same way.
+            kind: if kind == "mutex" {
+                Kind::Mutex
+            } else {
+                Kind::Read
+            },
             owner: owner?,
             token: FencingToken::new(token),
             granted_at: local(granted),

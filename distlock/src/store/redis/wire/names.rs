@@ -44,20 +44,12 @@ impl KeyKind {
     /// The keys that scripts have. They make the others from these.
     pub(crate) const DECLARED: [KeyKind; 2] = [Self::Lock, Self::Fence];
 
-    const MUTEX: [KeyKind; 4] = [Self::Lock, Self::Queue, Self::Entry, Self::Fence];
+    /// All keys of a mutex, in the order in which its scripts name them.
+    pub(crate) const MUTEX: [KeyKind; 4] = [Self::Lock, Self::Queue, Self::Entry, Self::Fence];
 
     /// The order of a counted lock's queue is where a mutex has its entries, and the other way
     /// round, so that each kind's scripts fail at the keys of the other (K1).
-    const COUNTED: [KeyKind; 4] = [Self::Lock, Self::Entry, Self::Queue, Self::Fence];
-
-    /// Returns all keys of a lock, in the order in which its scripts name them.
-    pub(crate) fn of(is_counted: bool) -> [KeyKind; 4] {
-        if is_counted {
-            Self::COUNTED
-        } else {
-            Self::MUTEX
-        }
-    }
+    pub(crate) const COUNTED: [KeyKind; 4] = [Self::Lock, Self::Entry, Self::Queue, Self::Fence];
 }
 
 impl Names {

@@ -12,6 +12,7 @@ use self::ScriptId::{
     Acquire, AcquireAll, CheckQueue, Confirm, DeleteRecord, Downgrade, Inspect, Probe, Release,
     Renew, Revoke,
 };
+use crate::error::LockKind;
 use crate::util::clock::BootInstant;
 
 /// Code above this line returns its request number itself, because the wrapper costs 1 µs.
@@ -57,11 +58,28 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    pub(crate) fn of(is_counted: bool, runs_once: bool) -> Self {
-        match (runs_once, is_counted) {
-            (true, _) => Once,
-            (false, true) => Counted,
-            (false, false) => Mutex,
+    pub(crate) fn of(kind: LockKind, runs_once: bool) -> Self {
+        match kind {
+            _ if runs_once => Once,
+            LockKind::Mutex => Mutex,
+            LockKind::ReadWrite | LockKind::Semaphore { .. } => Counted,
+        }
+    }
+
+    /// Returns a kind of locks whose scripts fail at the keys of this form's (K1).
+    pub(crate) fn other_kind(self) -> LockKind {
+        match self {
+            Mutex | Once => LockKind::ReadWrite,
+            Counted => LockKind::Mutex,
+        }
+    }
+
+    /// Upper limit of the holds that one script renews, so that it does not block the server. A
+    /// counted one takes twice as many commands.
+    pub(crate) fn max_renewals(self) -> usize {
+        match self {
+            Mutex | Once => 500,
+            Counted => 250,
         }
     }
 }
