@@ -135,7 +135,7 @@ fn check_old(
     let is_allowed = |old: &&ShareSnapshot| {
         let left = after.shares.iter().find(|share| share.owner == old.owner);
         let is = |owner: OwnerNumber| old.owner == owner_text(applied.id, owner);
-        // A kept hold stays as it is (K14).
+        // A kept hold stays as it is (R20).
         let is_held = |left: &ShareSnapshot| left.flag == 'h' && old.flag == 'h';
         let is_extended = left.is_some_and(|left| is_same(left, old) && is_held(left));
         match applied.op {

@@ -81,7 +81,7 @@ pub(super) struct Holds {
     last_kind: Option<LockKind>,
     /// The token of the current read phase, which its readers share (K9).
     pub(super) phase: Option<FencingToken>,
-    /// When the last grant of each client ends that it has not confirmed (K13).
+    /// When the last grant of each client ends that it has not confirmed (R6).
     pub(super) unconfirmed: HashMap<ClientId, BootInstant>,
 }
 
