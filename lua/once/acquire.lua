@@ -13,7 +13,9 @@ do
     local since, rest = parse_record(record, now)
     if not since then return { 'ran', now, record, ARGV[6] } end
     -- A hold that was granted to this owner is judged by its acquisition, as in once/confirm.lua.
-    local holder, acquired = string.match(redis.call('GET', KEYS[1]) or '', '^(2 %x+:%d+ )[1-9]%d* %d+ (%d+) ')
+    -- The value of another type is no hold of this owner.
+    local value = redis.pcall('GET', KEYS[1])
+    local holder, acquired = string.match(type(value) == 'string' and value or '', '^(2 %x+:%d+ )[1-9]%d* %d+ (%d+) ')
     local start = holder == ARGV[1] and math.min(acquired, now) or now
     if tonumber(since) > now then
       -- The server's clock stepped back. PEXPIRE is first, because a server that rejects writes stops there.

@@ -104,7 +104,11 @@ const EDITS: &[Edit] = &[
         "not (granted_until and granted_until < l.call.now_text) and",
         "",
     ),
-    ("R20: revoked", "if flag == 'r' then return nil, 'REVOKED' end", ""),
+    (
+        "R20: revoked",
+        "if flag == 'r' then return nil, 'REVOKED' end",
+        "",
+    ),
     (
         "R1: again",
         "local mine = read_state(l, owner, value)",

@@ -71,10 +71,8 @@ impl MemoryLock {
         context: &mut CommandContext<'_>,
         request: &Acquire<'_>,
     ) -> AcquireReply {
-        // As in Redis, a record goes before waiters of another kind, but not before its holders.
-        if self.holds.kind().is_none_or(|kind| kind == LockKind::Mutex)
-            && let Some(record) = self.rejecting_record(context, request)
-        {
+        // As in Redis, a record goes before holders and waiters of another kind.
+        if let Some(record) = self.rejecting_record(context, request) {
             return AcquireReply::AlreadyRan(record);
         }
         if let Some(wrong_kind) = self.reject_other_kind(context, request.kind) {
@@ -364,11 +362,7 @@ impl MemoryLock {
                 })
                 .collect(),
             last_token: self.fence.as_ref().map(|fence| fence.token),
-            record: (self
-                .records
-                .get("")
-                .filter(|_| self.other_kind(LockKind::Mutex).is_none()))
-            .map(|stored| stored.record.clone()),
+            record: self.records.get("").map(|stored| stored.record.clone()),
             ..Inspection::default()
         }
     }

@@ -10,8 +10,9 @@ use crate::protocol::messages::Inspection;
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Inspect, List};
 use crate::store::redis::node::Node;
-use crate::store::redis::wire::commands::InspectCounted;
+use crate::store::redis::wire::commands::InspectAs;
 use crate::store::redis::wire::encode;
+use crate::store::redis::wire::scripts::Form;
 
 impl Node {
     /// Inspects a lock as a mutex, and as a counted lock if its keys are not those of a mutex.
@@ -22,11 +23,12 @@ impl Node {
         inspect: &Inspect<'_>,
         timeout: Duration,
     ) -> Result<Inspection, StoreError> {
-        let mutex = self.run_after(preceding, inspect, timeout).await?;
+        let mutex = InspectAs(Form::Mutex, *inspect);
+        let mutex = self.run_after(preceding, &mutex, timeout).await?;
         if mutex.key_conflict.is_none() {
             return Ok(mutex);
         }
-        let counted = InspectCounted(*inspect);
+        let counted = InspectAs(Form::Counted, *inspect);
         let counted = self.run_after(preceding, &counted, timeout).await?;
         Ok(if counted.key_conflict.is_none() {
             counted

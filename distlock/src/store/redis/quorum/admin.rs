@@ -14,7 +14,9 @@ use crate::store::BoxFuture;
 use crate::store::command::{Inspect, List, Revoke};
 use crate::store::redis::node::Node;
 use crate::store::redis::quorum::Quorum;
+use crate::store::redis::wire::commands::InspectAs;
 use crate::store::redis::wire::errors;
+use crate::store::redis::wire::scripts::Form;
 
 impl Quorum {
     pub(super) async fn inspect(
@@ -25,7 +27,8 @@ impl Quorum {
         let quorum_size = self.quorum_size;
         let servers = join_all(self.nodes.iter().map(|node| {
             let inspecting = async move {
-                let inspection = node.run(inspect, timeout).await;
+                let inspect = InspectAs(Form::Mutex, *inspect);
+                let inspection = node.run(&inspect, timeout).await;
                 let address = node.address().to_owned();
                 ServerInspection {
                     address,

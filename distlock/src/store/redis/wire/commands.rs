@@ -403,88 +403,62 @@ fn decode_owners(
     Ok(owners)
 }
 
-impl ScriptCall for Inspect<'_> {
+/// An inspection with the scripts of one form.
+#[derive(Debug)]
+pub(crate) struct InspectAs<'a>(pub(crate) Form, pub(crate) Inspect<'a>);
+
+impl ScriptCall for InspectAs<'_> {
     type Reply = Inspection;
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let mut cmd = context.script(ScriptId::Inspect, script_ref);
-        (context.names).append_all(&mut cmd, self.key, &KeyKind::MUTEX, Some(""));
-        cmd.arg(self.max_listed);
+        let mut cmd = context.script_in(self.0, ScriptId::Inspect, script_ref);
+        let keys = KeyKind::all_of(self.0);
+        (context.names).append_all(&mut cmd, self.1.key, &keys, Some(""));
+        cmd.arg(self.1.max_listed);
         cmd
     }
 
     fn decode(&self, context: &ScriptContext<'_>, reply: Value) -> Decoded<Inspection> {
-        decode_inspection(self, context, reply)
+        let mut reply = ReplyReader::from_list(reply)?;
+        let (at, state) = (reply.int()?, reply.text()?);
+        let held_kind = context.state_kind(&state);
+        let mut fields = ReplyReader::from_list(reply.next().unwrap_or(Value::Nil))?;
+        let holders = context.decode_holders(at, &mut fields)?;
+        let (queue_length, fence, head) = (reply.int()?, reply.text()?, reply.text()?);
+        let (fence, record_text) = (decode_fence(&fence), reply.text()?);
+        // A foreign fence blocks the next acquire, and does not hide a holder.
+        if held_kind.is_none() && (!state.is_empty() || fence.is_none()) {
+            let conflict = self.conflict_reply(context, CONFLICT);
+            return Ok((Some(at), conflict.unwrap_or_default()));
+        }
+        let record = decode_record(&record_text, at);
+        let is_foreign_record = record.is_none() && !record_text.is_empty();
+        let inspection = Inspection {
+            kind: if holders.is_empty() {
+                parse_kind(head.split(' ').skip(2))
+            } else {
+                held_kind
+            },
+            expires_in: holders.iter().filter_map(|holder| holder.expires_in).max(),
+            holders,
+            queue_length,
+            waiters: decode_waiters(context.client, &mut reply)?,
+            last_token: fence.flatten(),
+            record,
+            record_conflict: is_foreign_record
+                .then(|| context.describe_record_conflict(self.1.key, "")),
+            key_conflict: None,
+            servers: Vec::new(),
+        };
+        Ok((Some(at), inspection))
     }
 
     fn conflict_reply(&self, context: &ScriptContext<'_>, error_text: &str) -> Option<Inspection> {
         Some(Inspection {
-            key_conflict: Some(context.describe_conflict(self.key, error_text)),
+            key_conflict: Some(context.describe_conflict(self.1.key, error_text)),
             ..Inspection::default()
         })
     }
-}
-
-/// An inspection of a lock whose keys are not those of a mutex.
-#[derive(Debug)]
-pub(crate) struct InspectCounted<'a>(pub(crate) Inspect<'a>);
-
-impl ScriptCall for InspectCounted<'_> {
-    type Reply = Inspection;
-
-    fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let mut cmd = context.script_in(Form::Counted, ScriptId::Inspect, script_ref);
-        (context.names).append_all(&mut cmd, self.0.key, &KeyKind::COUNTED, None);
-        cmd.arg(self.0.max_listed);
-        cmd
-    }
-
-    fn decode(&self, context: &ScriptContext<'_>, reply: Value) -> Decoded<Inspection> {
-        decode_inspection(&self.0, context, reply)
-    }
-
-    fn conflict_reply(&self, context: &ScriptContext<'_>, error_text: &str) -> Option<Inspection> {
-        self.0.conflict_reply(context, error_text)
-    }
-}
-
-fn decode_inspection(
-    inspect: &Inspect<'_>,
-    context: &ScriptContext<'_>,
-    reply: Value,
-) -> Decoded<Inspection> {
-    let mut reply = ReplyReader::from_list(reply)?;
-    let (at, state) = (reply.int()?, reply.text()?);
-    let held_kind = context.state_kind(&state);
-    let mut fields = ReplyReader::from_list(reply.next().unwrap_or(Value::Nil))?;
-    let holders = context.decode_holders(at, &mut fields)?;
-    let (queue_length, fence, head) = (reply.int()?, reply.text()?, reply.text()?);
-    let (fence, record_text) = (decode_fence(&fence), reply.text()?);
-    // A foreign fence blocks the next acquire, and does not hide a holder.
-    if held_kind.is_none() && (!state.is_empty() || fence.is_none()) {
-        let conflict = inspect.conflict_reply(context, CONFLICT);
-        return Ok((Some(at), conflict.unwrap_or_default()));
-    }
-    let record = decode_record(&record_text, at);
-    let is_foreign_record = record.is_none() && !record_text.is_empty();
-    let inspection = Inspection {
-        kind: if holders.is_empty() {
-            parse_kind(head.split(' ').skip(2))
-        } else {
-            held_kind
-        },
-        expires_in: holders.iter().filter_map(|holder| holder.expires_in).max(),
-        holders,
-        queue_length,
-        waiters: decode_waiters(context.client, &mut reply)?,
-        last_token: fence.flatten(),
-        record,
-        record_conflict: is_foreign_record
-            .then(|| context.describe_record_conflict(inspect.key, "")),
-        key_conflict: None,
-        servers: Vec::new(),
-    };
-    Ok((Some(at), inspection))
 }
 
 impl ScriptCall for DeleteRecord<'_> {

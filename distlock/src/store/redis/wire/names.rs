@@ -7,6 +7,7 @@ use redis::Cmd;
 use crate::key::LockKey;
 use crate::store::client_id::ClientId;
 use crate::store::redis::wire::argument::ArgText;
+use crate::store::redis::wire::scripts::Form;
 
 pub(crate) type ChannelsOfKey = for<'a> fn(&'a str, &LockKey) -> Cow<'a, str>;
 
@@ -44,12 +45,19 @@ impl KeyKind {
     /// The keys that scripts have. They make the others from these.
     pub(crate) const DECLARED: [KeyKind; 2] = [Self::Lock, Self::Fence];
 
-    /// All keys of a mutex, in the order in which its scripts name them.
-    pub(crate) const MUTEX: [KeyKind; 4] = [Self::Lock, Self::Queue, Self::Entry, Self::Fence];
+    const MUTEX: [KeyKind; 4] = [Self::Lock, Self::Queue, Self::Entry, Self::Fence];
 
     /// The order of a counted lock's queue is where a mutex has its entries, and the other way
     /// round, so that each kind's scripts fail at the keys of the other (K1).
-    pub(crate) const COUNTED: [KeyKind; 4] = [Self::Lock, Self::Entry, Self::Queue, Self::Fence];
+    const COUNTED: [KeyKind; 4] = [Self::Lock, Self::Entry, Self::Queue, Self::Fence];
+
+    /// Returns all keys of a lock, in the order in which its scripts name them.
+    pub(crate) fn all_of(form: Form) -> [KeyKind; 4] {
+        match form {
+            Form::Mutex | Form::Once => Self::MUTEX,
+            Form::Counted => Self::COUNTED,
+        }
+    }
 }
 
 impl Names {
