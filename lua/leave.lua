@@ -1,9 +1,16 @@
--- Fragment: `leave` ends a release or a cancel, after the owner's hold was read and removed.
+-- Fragment: `leave` removes an owner's hold, which min_hold keeps for as many ms, or its queue entry, and grants to the next
+-- waiters.
 --@include next
 
 -- Returns 'released' or 'not_held', and ' more' if further waiters can be served: call again.
-local function leave(l, owner, hold)
+local function leave(l, owner, hold, min_hold)
   local outcome
+  if hold and min_hold > 0 then
+    begin_write(l)
+    put(l, owner, 'k', min_hold, hold)
+  elseif hold then
+    drop(l, owner, hold.weight)
+  end
   if has_queue(l) then
     note_caller(l)
     if not hold then remove(l, owner) end

@@ -5,10 +5,7 @@
 -- Each lock of a queue check has at least `MIN_WORK`: none waits for another's dead waiters. The next call continues.
 local WORK_LIMIT, MIN_WORK, ENTRY_COST, SLICE = 500, 10, 5, 100
 
-local function server_time()
-  local time = redis.call('TIME')
-  return time[1] .. string.sub('000000', #time[2] + 1) .. time[2]
-end
+--@include time
 
 -- The caller's uuid, the TTL of a fence (ms), the end of the prefix of client channels, and the server's time in µs.
 local function begin_call(client, fence_ttl, channels, now_text)

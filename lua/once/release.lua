@@ -22,9 +22,4 @@ elseif record and not is_foreign then
   -- A release whose reply was lost is repeated.
   is_recorded = string.match(record, '^1 %d+ %d+ (%d+) ') == succeeded
 end
-if hold and min_hold > 0 then
-  put(l, owner, 'k', min_hold, hold)
-elseif hold then
-  drop(l, owner)
-end
-return leave(l, owner, hold) .. (is_recorded and ' recorded' or '')
+return leave(l, owner, hold, min_hold) .. (is_recorded and ' recorded' or '')

@@ -29,8 +29,8 @@ const EDITS: &[Edit] = &[
     ),
     (
         "K4: renewals and next",
-        "now + ttl * 1000)\n  if expires < next_expiry then next_expiry = expires end",
-        "now + ttl * 1000)",
+        "now_text + ttl * 1000)\n  if expires < next_expiry then next_expiry = expires end",
+        "now_text + ttl * 1000)",
     ),
     ("K4: shortens", "if expires > latest then", "if false then"),
     (
@@ -224,7 +224,7 @@ const EDITS: &[Edit] = &[
 fn scripts_of(rule: &str) -> &'static str {
     match rule.as_bytes()[0] {
         b'P' => "once/",
-        b'R' => "acquire_all",
+        b'R' if rule.starts_with("R41") => "acquire_all",
         _ => "",
     }
 }

@@ -162,27 +162,27 @@ const EDITS: &[Edit] = &[
     Edit {
         saboteur: "del-without-token",
         scripts: &["release"],
-        passage: "if held then\n",
-        replacement: "if value then\n",
+        passage: "  if held then call('DEL', lock) end\n",
+        replacement: "  if value then call('DEL', lock) end\n",
     },
     Edit {
         saboteur: "renew-recreates",
         scripts: &["renew"],
-        passage: "  else\n    failure = ''\n  end\n",
-        replacement: "  elseif not value then
-    local time = redis.call('TIME')
-    local now_text = string.format('%.0f', time[1] * 1000000 + time[2])
-    redis.call('SET', key, prefix .. ARGV[2 * i] .. ' ' .. now_text .. ' renewed', 'PX', ARGV[2 * i])
-  else
-    failure = ''
+        passage: "  if not held then failures",
+        replacement: "  if redis.call('EXISTS', key) == 0 then
+    held = redis.call('SET', key, '2 ' .. ARGV[2 * i - 1] .. ' ' .. ARGV[2 * i] .. ' ' .. now_text .. ' renewed', 'PX', ARGV[2 * i])
   end
-",
+  if not held then failures",
     },
     Edit {
         saboteur: "renew-by-set",
         scripts: &["renew"],
-        passage: "redis.pcall('PEXPIRE', key, ARGV[2 * i])",
-        replacement: "redis.pcall('SET', key, value, 'PX', ARGV[2 * i])",
+        passage: "  local held, failure = extend(key, owner, token, ARGV[2 * i], now_text)\n",
+        replacement: "  local value = redis.pcall('GET', key)
+  local written = type(value) ~= 'string' or redis.pcall('SET', key, value, 'PX', ARGV[2 * i])
+  local held, failure = extend(key, owner, token, ARGV[2 * i], now_text)
+  if type(written) == 'table' and written.err then held, failure = nil, written.err end
+",
     },
     // First the lock, with a token of one; then everything that may fail; then the lock as it
     // should be.

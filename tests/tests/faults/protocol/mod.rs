@@ -34,6 +34,11 @@ const FRAGMENTS: [(&str, &str); 6] = [
         "--@include holders",
         include_str!("../../../../lua/mutex/holders.lua"),
     ),
+    (
+        "--@include extend",
+        include_str!("../../../../lua/mutex/extend.lua"),
+    ),
+    ("--@include time", include_str!("../../../../lua/time.lua")),
 ];
 const ACQUIRE: &str = include_str!("../../../../lua/acquire.lua");
 const CHECK_QUEUE: &str = include_str!("../../../../lua/check_queue.lua");

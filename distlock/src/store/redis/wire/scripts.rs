@@ -111,11 +111,14 @@ pub(crate) const FRAGMENTS: [Source; 8] = [
     lua!("once/record"),
 ];
 
-/// The fragments that store the holders of a kind, included as `holders`.
-const HOLDERS: [(Form, &str); 3] = [
-    (Mutex, lua!("mutex/holders").1),
-    (Once, lua!("mutex/holders").1),
-    (Counted, lua!("counted/holders").1),
+/// The fragments that each kind has its own of: how it stores its holders.
+const OWN_FRAGMENTS: [(Form, Source); 6] = [
+    (Mutex, ("holders", lua!("mutex/holders").1)),
+    (Mutex, ("extend", lua!("mutex/extend").1)),
+    (Once, ("holders", lua!("mutex/holders").1)),
+    (Once, ("extend", lua!("mutex/extend").1)),
+    (Counted, ("holders", lua!("counted/holders").1)),
+    (Counted, ("extend", lua!("counted/extend").1)),
 ];
 
 pub(crate) const SOURCES: [(Form, ScriptId, Source); 21] = [
@@ -129,8 +132,8 @@ pub(crate) const SOURCES: [(Form, ScriptId, Source); 21] = [
     (Mutex, Probe, lua!("probe")),
     (Mutex, AcquireAll, lua!("acquire_all")),
     (Counted, Acquire, lua!("counted/acquire")),
-    (Counted, Confirm, lua!("counted/confirm")),
-    (Counted, Renew, lua!("counted/renew")),
+    (Counted, Confirm, lua!("confirm")),
+    (Counted, Renew, lua!("renew")),
     (Counted, Downgrade, lua!("counted/downgrade")),
     (Counted, Release, lua!("counted/release")),
     (Counted, CheckQueue, lua!("check_queue")),
@@ -179,10 +182,10 @@ impl Scripts {
         let mut scripts = self.scripts.clone();
         scripts.extend(sources.into_iter().map(|(form, id, (name, source))| {
             let source = fragments.iter().fold(source.to_owned(), include);
-            let holders = HOLDERS.iter().find(|(of, _)| *of == form);
-            let holders = holders.map(|(_, holders)| ("holders", *holders));
-            let source = holders.iter().fold(source, include);
-            let source = include(source, &lua!("counted/extend"));
+            let own = OWN_FRAGMENTS.iter().filter(|(of, _)| *of == form);
+            let own = own.map(|(_, fragment)| fragment);
+            let source = own.fold(source, include);
+            let source = include(source, &lua!("time"));
             (
                 (form, id),
                 Arc::new(Script::new(&(self.edit)(name, source))),
