@@ -44,7 +44,7 @@ local function join(l, request)
 end
 
 local function enter(l, request, value)
-  local call, owner, outcome = l.call, request.owner, 'free'
+  local call, owner = l.call, request.owner
   local mine = read_state(l, owner, value)
   local before = l.kind == request.kind and l.capacity ~= request.capacity and state(l)
   if mine and (mine.flag == 'h' or mine.flag == 'g') then -- repeated: the full lease, and the place in the queue is removed
@@ -52,10 +52,7 @@ local function enter(l, request, value)
     extend_own(l, owner, request.ttl, mine)
     l.my_token = mine.token
   end
-  if has_queue(l) then
-    note_caller(l)
-    outcome = grant_next(l, owner)
-  end
+  local outcome = serve(l, owner)
   if not l.my_token then
     local function refused(how) return with_holders(l, { how, call.now, state(l) }, request.wait > 0) end
     if l.kind and l.kind ~= request.kind then return refused('other_kind') end

@@ -26,14 +26,6 @@ local function set_fence(l, token, has_queue)
   redis.call('SET', l.fence, l.fence_value, 'PX', ttl)
 end
 
--- Sets a token for a revocation. Never shortens the fence's TTL, because the revoking client may be configured with a shorter
--- `fence_ttl`.
-local function raise_fence(l, token)
-  local known_ttl, value = redis.call('PTTL', l.fence), read_fence(l)
-  set_fence(l, token, not value or string.find(value, '+', 1, true) ~= nil)
-  if known_ttl > redis.call('PTTL', l.fence) then redis.call('PEXPIRE', l.fence, known_ttl) end
-end
-
 -- Returns false if there is certainly no queue. A fence whose token is not sixteen digits long means nothing.
 local function has_queue(l)
   local value = read_fence(l)

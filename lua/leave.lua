@@ -4,19 +4,14 @@
 
 -- Returns 'released' or 'not_held', and ' more' if further waiters can be served: call again.
 local function leave(l, owner, hold, min_hold)
-  local outcome
   if hold and min_hold > 0 then
     begin_write(l)
     put(l, owner, 'k', min_hold, hold)
   elseif hold then
     drop(l, owner, hold.weight)
   end
-  if has_queue(l) then
-    note_caller(l)
-    if not hold then remove(l, owner) end
-    outcome = grant_next(l)
-  end
-  return (hold and 'released' or 'not_held') .. (outcome == 'more' and ' more' or '')
+  if not hold and has_queue(l) then remove(l, owner) end
+  return (hold and 'released' or 'not_held') .. (serve(l) == 'more' and ' more' or '')
 end
 
 -- Reads the arguments of a release. Returns the lock, the owner, and how long the lock is kept (ms).

@@ -53,3 +53,10 @@ local function grant_next(l, caller)
   end
   return 'more'
 end
+
+-- Grants to the next waiters of a lock, if there may be any. The calling client responds.
+local function serve(l, caller)
+  if not has_queue(l) then return 'free' end
+  note_caller(l)
+  return grant_next(l, caller)
+end

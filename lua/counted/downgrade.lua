@@ -10,7 +10,7 @@ local l = open_lock(call, KEYS[1], KEYS[2], QUEUE, ENTRIES)
 local hold = read_state(l, owner)
 local is_writer = hold and hold.weight == l.capacity
 if l.kind ~= 'rw' or not hold or hold.flag ~= 'h' and hold.flag ~= 'g' or is_writer and hold.token ~= ARGV[2] then
-  if has_queue(l) then grant_next(l) end -- a sweep may have made room
+  serve(l) -- a sweep may have made room
   return { 'not_held', call.now }
 end
 if is_writer then
@@ -19,9 +19,4 @@ if is_writer then
   hold.token, hold.weight, l.used = token_for(l, 1, has_queue(l)), 1, 1
 end
 put(l, owner, 'h', ttl, hold)
-local outcome
-if has_queue(l) then
-  note_caller(l)
-  outcome = grant_next(l)
-end
-return { 'held', call.now, tonumber(hold.token), outcome == 'more' and 1 or 0 }
+return { 'held', call.now, tonumber(hold.token), serve(l) == 'more' and 1 or 0 }

@@ -45,8 +45,8 @@ const EDITS: &[Edit] = &[
     ),
     (
         "R5: acquire",
-        "outcome = grant_next(l, owner)",
-        "outcome = l.used == 0 and grant_next(l, owner) or 'blocked'",
+        "outcome = serve(l, owner)",
+        "outcome = l.used == 0 and serve(l, owner) or has_queue(l) and 'blocked' or 'free'",
     ),
     (
         "R5: revoke",
@@ -55,18 +55,18 @@ const EDITS: &[Edit] = &[
     ),
     (
         "R5: a downgrade without a hold",
-        "if has_queue(l) then grant_next(l) end -- a sweep",
+        "serve(l) -- a sweep",
         "-- a sweep",
     ),
     (
         "R5: release",
-        "if not hold then remove(l, owner) end\n    outcome = grant_next(l)",
-        "if not hold then remove(l, owner) end\n    outcome = l.used == 0 and grant_next(l)",
+        "(serve(l) == 'more' and ' more'",
+        "(l.used == 0 and serve(l) == 'more' and ' more'",
     ),
     (
         "R5: downgrade",
-        "note_caller(l)\n  outcome = grant_next(l)",
-        "note_caller(l)",
+        "serve(l) == 'more' and 1",
+        "nil and 1",
     ),
     (
         "R5: check_queue",

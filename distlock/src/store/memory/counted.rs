@@ -58,13 +58,13 @@ impl MemoryLock {
             Some((Kind::Read, token)) => Some(token),
             _ => None,
         };
+        self.holds.note_caller(context);
         if let Some(token) = read_token
             && let Some(hold) = self.holds.get_mut(&owner_id)
         {
             hold.kind = Kind::Read;
             hold.token = token;
             hold.expires_at = context.now + downgrade.timing.ttl();
-            self.holds.note_caller(context);
             self.serve(context);
         } else {
             self.grant_next(context, None);
