@@ -12,7 +12,7 @@ mod full;
 mod rules;
 
 /// The lines that include a fragment, and the fragments. A fragment may include later ones.
-const FRAGMENTS: [(&str, &str); 6] = [
+const FRAGMENTS: [(&str, &str); 8] = [
     (
         "--@include enter",
         include_str!("../../../../lua/enter.lua"),
