@@ -15,4 +15,6 @@ end
 --@slow path
 --@include leave
 local l, owner, min_hold = open_release(fence_value)
-return leave(l, owner, read_state(l, owner, value), min_hold)
+-- MGET returns nil for a value of another type, but the lock is not free then.
+if not held and (value or call('EXISTS', lock) == 1) then l.used = 1 end
+return leave(l, owner, held and read_state(l, owner, value), min_hold)

@@ -63,11 +63,7 @@ const EDITS: &[Edit] = &[
         "(serve(l) == 'more' and ' more'",
         "(l.used == 0 and serve(l) == 'more' and ' more'",
     ),
-    (
-        "R5: downgrade",
-        "serve(l) == 'more' and 1",
-        "nil and 1",
-    ),
+    ("R5: downgrade", "serve(l) == 'more' and 1", "nil and 1"),
     (
         "R5: check_queue",
         "local outcome = grant_next(l)",

@@ -6,6 +6,7 @@ use redis::{Cmd, Value};
 use crate::config::options::Durability;
 use crate::error::LockKind;
 use crate::fencing::FencingToken;
+use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, Inspection, OwnerNumber,
     Proof, ReleaseReply, RenewReply, Renewal, RenewalFailure, RevokeReply,
@@ -304,9 +305,10 @@ impl ScriptCall for Release<'_> {
         Ok((None, (released, has_more)))
     }
 
-    /// The lock is not at keys that are in use as another kind, or hold foreign values.
-    fn conflict_reply(&self, _: &ScriptContext<'_>, _: &str) -> Option<Self::Reply> {
-        Some((ReleaseReply::default(), false))
+    /// A counted lock is not at keys that are in use as another kind.
+    fn conflict_reply(&self, _: &ScriptContext<'_>, error_text: &str) -> Option<Self::Reply> {
+        let is_other_kind = self.kind != Kind::Mutex && error_text.starts_with("WRONGTYPE");
+        is_other_kind.then_some((ReleaseReply::default(), false))
     }
 }
 
