@@ -1,5 +1,6 @@
 //! A key has one kind at a time, and a call tree re-enters a hold only as the kind that it has.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use distlock::{
@@ -234,6 +235,52 @@ for_each_queueing_store! {
                 }
             }
             guard.release().await;
+            store.until_free("k", SOON).await;
+        }
+    }
+
+    /// Readers that hold together share a token, which is above that of a write before them.
+    async fn what_is_held_at_once_fits(store) {
+        let rounds = store.hand_offs(10, 2);
+        for (capacity, calls) in [
+            (3, [(ONE_OF_THREE, 1), (TWO_OF_THREE, 2)]),
+            (1_000, [(Kind::Read, 1), (Kind::Write, 1_000)]),
+        ] {
+            let inside = Arc::new(Mutex::new((0, None)));
+            let mut tasks = Vec::new();
+            for manager in store.managers(4).await {
+                for (kind, weight) in calls {
+                    let (manager, inside) = (manager.clone(), inside.clone());
+                    tasks.push(tokio::spawn(async move {
+                        for round in 0..rounds {
+                            let guard = kind.acquire(&manager, "k").await.unwrap();
+                            let (before, last) = {
+                                let mut inside = inside.lock().unwrap();
+                                let (used, token) = *inside;
+                                *inside = (used + weight, guard.token());
+                                (used, token)
+                            };
+                            assert!(before + weight <= capacity, "{kind:?} next to {before} of {capacity}");
+                            let is_in_order = match (kind, before) {
+                                (Kind::Write, _) => guard.token() > last,
+                                (_, 0) => guard.token() >= last,
+                                _ => guard.token() == last,
+                            };
+                            assert!(is_in_order, "{kind:?} has {:?} after {last:?}", guard.token());
+                            tokio::task::yield_now().await;
+                            inside.lock().unwrap().0 -= weight;
+                            if round % 2 == 0 {
+                                drop(guard);
+                            } else {
+                                guard.release().await;
+                            }
+                        }
+                    }));
+                }
+            }
+            for task in tasks {
+                within(PATIENCE * 3, task).await.unwrap();
+            }
             store.until_free("k", SOON).await;
         }
     }
