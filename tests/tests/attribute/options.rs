@@ -199,12 +199,6 @@ impl Shop {
         &self.locks
     }
 
-    #[distlock::distributed_lock(key = "options:manager:field", manager = self.locks)]
-    async fn field(&self) -> Result<(), Error> {
-        held().await;
-        Ok(())
-    }
-
     #[distlock::distributed_lock(key = "options:manager:reference", manager = &self.locks)]
     async fn reference(self) -> Result<Self, Error> {
         held().await;
@@ -222,13 +216,6 @@ impl Shop {
         held().await;
         Ok(())
     }
-}
-
-#[distlock::distributed_lock(key = "options:manager:parameter", manager = locks)]
-async fn parameter(locks: &LockManager) -> Result<(), Error> {
-    held().await;
-    let _ = locks;
-    Ok(())
 }
 
 #[distlock::distributed_lock(key = "options:manager:moved", manager = pair.0)]
@@ -298,16 +285,12 @@ fn locked_elsewhere<F: Future>(key: &str, call: F) -> F::Output {
 
 #[test]
 fn manager_names_the_manager() {
-    let key = "options:manager:field";
-    locked_elsewhere(key, shop_of(key).field()).expect("no failure");
     let key = "options:manager:reference";
     locked_elsewhere(key, shop_of(key).reference()).expect("a shop");
     let key = "options:manager:arc";
     locked_elsewhere(key, shop_of(key).arc()).expect("a shop");
     let key = "options:manager:method";
     locked_elsewhere(key, Arc::new(shop_of(key)).method()).expect("no failure");
-    let key = "options:manager:parameter";
-    locked_elsewhere(key, parameter(&manager_of(key))).expect("no failure");
     let key = "options:manager:moved";
     locked_elsewhere(key, moved((manager_of(key), 1))).expect("a manager");
     let key = "options:manager:value";

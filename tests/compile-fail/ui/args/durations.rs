@@ -1,4 +1,4 @@
-// mistakes: 8
+// mistakes: 7
 use distlock::{Error, distributed_lock};
 
 #[distributed_lock(key = "nightly", lease = "25h")]
@@ -8,11 +8,6 @@ async fn lease_too_long(item_id: u64) -> Result<u64, Error> {
 
 #[distributed_lock(key = "nightly", lease = "20ms")]
 async fn lease_too_short(item_id: u64) -> Result<u64, Error> {
-    Ok(item_id)
-}
-
-#[distributed_lock(key = "nightly", lease = "15")]
-async fn lease_without_unit(item_id: u64) -> Result<u64, Error> {
     Ok(item_id)
 }
 
