@@ -3,9 +3,7 @@
 use distlock_tests::{After, Directions, within};
 
 use crate::contended::Contended;
-use crate::support::{
-    HELD, LONG, acquired, grant_lease, hold, lock_key, ms, ok, until_clean,
-};
+use crate::support::{HELD, LONG, acquired, grant_lease, hold, lock_key, ms, ok, until_clean};
 
 /// Returns text that only a confirmation of `k` contains: a script whose only key is the lock, over the
 /// connection for commands.
