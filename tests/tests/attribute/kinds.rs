@@ -1,7 +1,7 @@
 //! `permits`, `weight` and `mode`: calls that run at the same time.
 
 use async_trait::async_trait;
-use distlock::{Error, LockKind, LockManager, current, current_permit, distributed_lock};
+use distlock::{Error, LockManager, current, current_permit, distributed_lock};
 use tokio::sync::Barrier;
 
 use crate::seen::block_on;
@@ -97,14 +97,6 @@ fn reads_run_at_the_same_time_and_writes_alone() {
         let lock = locks.rw_lock("kinds:catalog");
         let reading = lock.read().await.unwrap();
         assert!(write(&locks, "catalog").await.unwrap_err().is_busy());
-        let nested = reading.scope(write(&locks, "catalog")).await.unwrap_err();
-        assert!(
-            matches!(nested, Error::UpgradeDeadlock { .. }),
-            "{nested:?}"
-        );
-        match locks.lock("kinds:catalog").acquire().await.unwrap_err() {
-            Error::WrongKind { existing, .. } => assert_eq!(existing, LockKind::ReadWrite),
-            other => panic!("{other:?}"),
-        }
+        reading.release().await.unwrap();
     });
 }

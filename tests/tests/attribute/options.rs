@@ -9,80 +9,10 @@ use std::time::Duration;
 use distlock::testing::{TestLocks, holder};
 use distlock::{AsLockManager, BodyState, Error, LockManager, LossReason};
 
-use crate::seen::{block_on, held, locked, on_a_store_of_its_own, two_clients};
+use crate::seen::{block_on, held, locked, two_clients};
 
 /// The default of `wait`.
 const WAIT: Duration = Duration::from_secs(10);
-
-#[distlock::distributed_lock(key = "options:lease", lease = "2s")]
-async fn with_lease() -> Result<Duration, Error> {
-    Ok(distlock::current().remaining())
-}
-
-#[distlock::distributed_lock(key = "options:lease")]
-async fn with_default_lease() -> Result<Duration, Error> {
-    Ok(distlock::current().remaining())
-}
-
-#[test]
-fn lease_limits_a_lock_without_renewal() {
-    let calls = async { (with_lease().await, with_default_lease().await) };
-    let (given, default) = on_a_store_of_its_own(calls);
-    let given = given.expect("a lock");
-    assert!(given <= Duration::from_secs(2), "{given:?}");
-    let default = default.expect("a lock");
-    assert!(default > Duration::from_secs(2), "{default:?}");
-    assert!(default <= Duration::from_secs(30), "{default:?}");
-}
-
-#[distlock::distributed_lock(key = "options:wait", wait = "0s")]
-async fn without_wait() -> Result<(), Error> {
-    unreachable!("the lock is taken")
-}
-
-#[distlock::distributed_lock(key = "options:wait", wait = "1s")]
-async fn with_wait() -> Result<(), Error> {
-    unreachable!("the lock is taken")
-}
-
-#[distlock::distributed_lock(key = "options:wait")]
-async fn with_default_wait() -> Result<(), Error> {
-    Ok(())
-}
-
-fn waited(outcome: Result<(), Error>) -> Duration {
-    match outcome {
-        Err(Error::Busy { waited, key, .. }) if key == "options:wait" => waited,
-        other => panic!("not busy: {other:?}"),
-    }
-}
-
-#[test]
-fn wait_limits_the_time_in_the_queue() {
-    block_on(async {
-        let (manager, other) = two_clients("options-wait").await;
-        let guard = other.lock("options:wait").acquire().await.expect("a lock");
-        let calls = async { (without_wait().await, with_wait().await) };
-        let (without, with) = distlock::with_manager(manager.clone(), calls).await;
-        let without = waited(without);
-        assert!(without < WAIT, "{without:?}");
-        let with = waited(with);
-        assert!(with >= Duration::from_secs(1), "{with:?}");
-        assert!(with < WAIT, "{with:?}");
-
-        let (waited, released) = tokio::join!(
-            distlock::with_manager(manager, with_default_wait()),
-            async {
-                while other.inspect("options:wait").await?.queue_length == 0 {
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                }
-                guard.release().await
-            }
-        );
-        released.expect("a hold");
-        waited.expect("the lock, after it was released");
-    });
-}
 
 /// Durations that are known only at run time.
 #[derive(Clone, Copy)]
@@ -138,35 +68,6 @@ async fn durations_may_be_expressions() {
     let stopped = tokio::time::timeout(seconds(60), call).await;
     let error = stopped.expect("no limit").expect_err("a limit");
     assert!(matches!(error, Error::MaxHoldExceeded { max_hold, .. } if max_hold == seconds(2)));
-}
-
-#[tokio::test]
-async fn an_expression_out_of_range_is_an_error_before_anything_is_sent() {
-    let locks = TestLocks::new();
-    let day = seconds(24 * 3600);
-    let too_long = day + Duration::from_nanos(1);
-    let lease = |lease| Times { lease, ..TIMES };
-    let wait = |wait| Times { wait, ..TIMES };
-    let hold = |min_hold, max_hold| Times {
-        max_hold,
-        min_hold,
-        ..TIMES
-    };
-    for (times, named) in [
-        (lease(too_long), "the lease"),
-        (lease(Duration::ZERO), "the lease"),
-        (wait(too_long), "the wait"),
-        (wait(TIMES.min_hold), "the wait"),
-        (hold(TIMES.min_hold, Duration::ZERO), "max_hold"),
-        (hold(seconds(2), seconds(1)), "min_hold"),
-        (hold(too_long, day * 2), "min_hold"),
-    ] {
-        let outcome = distlock::with_manager(locks.manager(), times.call()).await;
-        let error = outcome.expect_err("out of range");
-        assert!(matches!(error, Error::Config { .. }), "{error:?}");
-        assert!(error.to_string().contains(named), "{error} lacks {named}");
-    }
-    assert_eq!(locks.acquire_count("options:times"), 0);
 }
 
 #[distlock::distributed_lock(key = "options:label:<n>", label = "reservations", wait = "0s")]
@@ -298,12 +199,6 @@ impl Shop {
         &self.locks
     }
 
-    #[distlock::distributed_lock(key = "options:manager:field", manager = self.locks)]
-    async fn field(&self) -> Result<(), Error> {
-        held().await;
-        Ok(())
-    }
-
     #[distlock::distributed_lock(key = "options:manager:reference", manager = &self.locks)]
     async fn reference(self) -> Result<Self, Error> {
         held().await;
@@ -321,13 +216,6 @@ impl Shop {
         held().await;
         Ok(())
     }
-}
-
-#[distlock::distributed_lock(key = "options:manager:parameter", manager = locks)]
-async fn parameter(locks: &LockManager) -> Result<(), Error> {
-    held().await;
-    let _ = locks;
-    Ok(())
 }
 
 #[distlock::distributed_lock(key = "options:manager:moved", manager = pair.0)]
@@ -397,16 +285,12 @@ fn locked_elsewhere<F: Future>(key: &str, call: F) -> F::Output {
 
 #[test]
 fn manager_names_the_manager() {
-    let key = "options:manager:field";
-    locked_elsewhere(key, shop_of(key).field()).expect("no failure");
     let key = "options:manager:reference";
     locked_elsewhere(key, shop_of(key).reference()).expect("a shop");
     let key = "options:manager:arc";
     locked_elsewhere(key, shop_of(key).arc()).expect("a shop");
     let key = "options:manager:method";
     locked_elsewhere(key, Arc::new(shop_of(key)).method()).expect("no failure");
-    let key = "options:manager:parameter";
-    locked_elsewhere(key, parameter(&manager_of(key))).expect("no failure");
     let key = "options:manager:moved";
     locked_elsewhere(key, moved((manager_of(key), 1))).expect("a manager");
     let key = "options:manager:value";

@@ -38,12 +38,6 @@ async fn by_reference(&(id, ref name): &(u8, String)) -> Result<usize, Error> {
     Ok(usize::from(id) + name.len())
 }
 
-#[distlock::distributed_lock(key = "patterns:<type>:<r#fn>")]
-async fn r#match(r#type: &str, r#fn: u8) -> Result<String, Error> {
-    held().await;
-    Ok(format!("{type}{fn}"))
-}
-
 #[distlock::distributed_lock(key = "patterns:<there>:cfg")]
 async fn conditional(#[cfg(any())] missing: u8, #[cfg(not(any()))] there: u8) -> Result<u8, Error> {
     held().await;
@@ -82,7 +76,6 @@ fn every_pattern() {
     returns("patterns:1-b-20-30-40-4-7", sum, &90);
     let pair = (1, String::from("name"));
     returns("patterns:1:by-reference", by_reference(&pair), &5);
-    returns("patterns:t:7", r#match("t", 7), &"t7");
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! `keys = [...]` holds several locks, of which equal ones are one.
 
-use std::time::Duration;
-
 use distlock::{Error, LockManager, current_for, distributed_lock, try_current_for, with_manager};
 
 use crate::seen::block_on;
@@ -12,12 +10,6 @@ async fn transfer(from: u64, to: u64) -> Result<(u64, u64), Error> {
     tokio::task::yield_now().await;
     let token = |account: u64| current_for(&format!("account:{account}")).fencing_token();
     Ok((token(from).get(), token(to).get()))
-}
-
-#[distributed_lock(keys = ["limited:<from>", "limited:<to>"], wait = "1h", max_hold = "1s", manager = locks)]
-async fn limited(locks: &LockManager, from: u64, to: u64) -> Result<(), Error> {
-    tokio::time::sleep(Duration::from_millis(900)).await;
-    Ok(())
 }
 
 #[distributed_lock(keys = ["single:<id>"])]
@@ -52,20 +44,6 @@ fn every_key_is_held() {
             assert!(locks.inspect(key).await.unwrap().holders.is_empty());
         }
     }));
-}
-
-/// The limit counts from the start of the body, not from the acquisition of the first key.
-#[tokio::test(start_paused = true)]
-async fn a_wait_does_not_count_for_max_hold() {
-    let builder = LockManager::builder();
-    let locks = builder.in_memory_on_current_runtime().unwrap();
-    let busy = locks.lock("limited:2").acquire().await.unwrap();
-    let release = async {
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        busy.release().await
-    };
-    let (ran, released) = tokio::join!(limited(&locks, 1, 2), release);
-    assert!(ran.is_ok() && released.is_ok(), "{ran:?}");
 }
 
 /// Two templates can give one key, and two calls can name the same keys in different orders.

@@ -90,16 +90,6 @@ async fn methods(order: &Order, text: &str) -> Result<(), Error> {
     Ok(())
 }
 
-#[distlock::distributed_lock(key = "templates:<id>:<name>:<N>")]
-async fn bindings<const N: i8>(
-    (id, _): (u8, u8),
-    Customer { name }: Customer,
-) -> Result<(), Error> {
-    held().await;
-    assert_eq!((id, &*name), (1, "Ada"));
-    Ok(())
-}
-
 #[distlock::distributed_lock(key = "templates:<type>:<r#in>:<order.type>:<order.r#type>")]
 async fn raw(r#type: u8, r#in: u8, order: Order) -> Result<(), Error> {
     held().await;
@@ -208,8 +198,6 @@ fn every_placeholder() {
     returns("templates:sku-42:4:A", methods(&order(), "four"), &());
     returns("templates:42:7:sku-42:A", order().of_self(), &());
     returns("templates:whole:order%2042", order().self_as_a_whole(), &());
-    let customer = order().customer;
-    returns("templates:1:Ada:-5", bindings::<-5>((1, 2), customer), &());
     returns("templates:1:2:x:x", raw(1, 2, order()), &());
     let nine = &&NonZeroU8::new(9).expect("nine");
     let call = displayed(-7, 'c', true, 0.5, "s".to_owned(), "cow".into(), nine);

@@ -1,5 +1,6 @@
 //! A key has one kind at a time, and a call tree re-enters a hold only as the kind that it has.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use distlock::{
@@ -8,7 +9,6 @@ use distlock::{
 };
 use distlock_tests::{eventually_async, within};
 
-use crate::dropped_acquires::poll_times;
 use crate::fixture::{Fixture, HELD, PATIENCE, SOON, ms};
 
 /// What a call requests under a key.
@@ -238,6 +238,52 @@ for_each_queueing_store! {
         }
     }
 
+    /// Readers that hold together share a token, which is above that of a write before them.
+    async fn what_is_held_at_once_fits(store) {
+        let rounds = store.hand_offs(10, 2);
+        for (capacity, calls) in [
+            (3, [(ONE_OF_THREE, 1), (TWO_OF_THREE, 2)]),
+            (1_000, [(Kind::Read, 1), (Kind::Write, 1_000)]),
+        ] {
+            let inside = Arc::new(Mutex::new((0, None)));
+            let mut tasks = Vec::new();
+            for manager in store.managers(4).await {
+                for (kind, weight) in calls {
+                    let (manager, inside) = (manager.clone(), inside.clone());
+                    tasks.push(tokio::spawn(async move {
+                        for round in 0..rounds {
+                            let guard = kind.acquire(&manager, "k").await.unwrap();
+                            let (before, last) = {
+                                let mut inside = inside.lock().unwrap();
+                                let (used, token) = *inside;
+                                *inside = (used + weight, guard.token());
+                                (used, token)
+                            };
+                            assert!(before + weight <= capacity, "{kind:?} next to {before} of {capacity}");
+                            let is_in_order = match (kind, before) {
+                                (Kind::Write, _) => guard.token() > last,
+                                (_, 0) => guard.token() >= last,
+                                _ => guard.token() == last,
+                            };
+                            assert!(is_in_order, "{kind:?} has {:?} after {last:?}", guard.token());
+                            tokio::task::yield_now().await;
+                            inside.lock().unwrap().0 -= weight;
+                            if round % 2 == 0 {
+                                drop(guard);
+                            } else {
+                                guard.release().await;
+                            }
+                        }
+                    }));
+                }
+            }
+            for task in tasks {
+                within(PATIENCE * 3, task).await.unwrap();
+            }
+            store.until_free("k", SOON).await;
+        }
+    }
+
     /// Kinds share the fence of their key.
     async fn tokens_rise_from_kind_to_kind(store) {
         let manager = store.manager().await;
@@ -275,22 +321,6 @@ for_each_queueing_store! {
             outer.release().await;
         }
         store.until_free("k", SOON).await;
-    }
-
-    async fn a_call_that_is_dropped_at_any_await_leaves_nothing(store) {
-        let (holder, manager) = (store.manager().await, store.manager().await);
-        for kind in [Kind::Read, Kind::Write, TWO_OF_THREE] {
-            let busy = if kind == Kind::Read { Kind::Write } else { kind };
-            let busy = busy.acquire(&holder, "k").await.unwrap();
-            for polls in 1..8 {
-                let call = poll_times(kind.acquire(&manager, "k"), polls);
-                drop(tokio::time::timeout(ms(300), call).await);
-                store.until_waiting("k", 0).await;
-            }
-            busy.release().await;
-            drop(kind.acquire(&manager, "k").await.unwrap());
-            store.until_free("k", SOON).await;
-        }
     }
 
     /// Nothing stays acquired, not even the keys before it.

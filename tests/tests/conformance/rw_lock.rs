@@ -1,8 +1,5 @@
 //! Readers-writer locks: one writer, or several readers, in the order of the queue.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use distlock::{Error, HoldKind, LockKind, LossReason, RevokeOutcome};
 use distlock_tests::{eventually_async, within};
 use tokio::task::JoinHandle;
@@ -26,32 +23,6 @@ async fn served<G>(call: JoinHandle<Result<G, Error>>) -> G {
 }
 
 for_each_queueing_store! {
-    /// Each phase of readers and each write has a token above all before.
-    async fn readers_share_and_writers_exclude(store) {
-        let (first, second) = (store.manager().await.rw_lock("k"), store.manager().await.rw_lock("k"));
-        let mut last = None;
-        for _ in 0..3 {
-            let (one, two) = (first.read().await.unwrap(), second.read().await.unwrap());
-            assert_eq!(one.fencing_token(), two.fencing_token());
-            assert!(Some(one.fencing_token()) > last);
-            assert!(answered(async || first.try_write().await).await.is_none());
-            one.release().await.unwrap();
-            assert!(answered(async || first.try_write().await).await.is_none());
-            assert!(two.is_held() && two.key() == "k");
-            two.confirmed().await.unwrap();
-            let token = two.fencing_token();
-            two.release().await.unwrap();
-
-            let write = second.clone().wait(PATIENCE).write().await.unwrap();
-            assert!(write.fencing_token() > token);
-            assert!(answered(async || first.try_read().await).await.is_none());
-            assert!(answered(async || first.try_write().await).await.is_none());
-            last = Some(write.fencing_token());
-            write.release().await.unwrap();
-        }
-        store.until_free("k", SOON).await;
-    }
-
     async fn a_reader_does_not_pass_a_queued_writer(store) {
         let lock = store.manager().await.rw_lock("k");
         let reading = lock.read().await.unwrap();
@@ -103,49 +74,6 @@ for_each_queueing_store! {
         drop(guards);
         served(write).await.release().await.unwrap();
         served(behind).await.release().await.unwrap();
-        store.until_free("k", SOON).await;
-    }
-
-    async fn writes_exclude_reads_and_each_other(store) {
-        let rounds = store.hand_offs(10, 2);
-        let (room, readers) = (Arc::new(Room::default()), Arc::new(AtomicU32::new(0)));
-        let mut calls = Vec::new();
-        for manager in store.managers(3).await {
-            let lock = manager.rw_lock("k").wait(PATIENCE * 2);
-            let (room, readers) = (room.clone(), readers.clone());
-            calls.push(tokio::spawn({
-                let (lock, room, readers) = (lock.clone(), room.clone(), readers.clone());
-                async move {
-                    for _ in 0..rounds {
-                        lock.run_write(async |_| {
-                            assert_eq!(readers.load(Ordering::SeqCst), 0, "a reader next to a writer");
-                            room.visit().await;
-                            Ok::<_, Error>(())
-                        })
-                        .await
-                        .unwrap();
-                    }
-                }
-            }));
-            calls.push(tokio::spawn(async move {
-                for _ in 0..rounds {
-                    lock.run_read(async |_| {
-                        readers.fetch_add(1, Ordering::SeqCst);
-                        let visits = room.visits();
-                        tokio::task::yield_now().await;
-                        assert_eq!(room.visits(), visits, "a writer next to a reader");
-                        readers.fetch_sub(1, Ordering::SeqCst);
-                        Ok::<_, Error>(())
-                    })
-                    .await
-                    .unwrap();
-                }
-            }));
-        }
-        for call in calls {
-            within(PATIENCE * 3, call).await.unwrap();
-        }
-        assert_eq!(room.visits(), rounds * 3);
         store.until_free("k", SOON).await;
     }
 

@@ -1,10 +1,8 @@
-//! Semaphores: no more permits are held than there are, and waiters are served in turn.
-
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+//! Semaphores: weights, nested calls, the number of permits of each call, and their holders. `kinds`
+//! shows that what is held fits.
 
 use distlock::{Error, HoldKind, LockKind, LossReason, RevokeOutcome, Semaphore, SemaphorePermit};
-use distlock_tests::{eventually_async, within};
+use distlock_tests::within;
 use tokio::task::JoinHandle;
 
 use crate::fixture::{Fixture, HELD, PATIENCE, SOON, answered, ms};
@@ -29,37 +27,6 @@ async fn tried(semaphore: &Semaphore, weight: u32) -> Option<SemaphorePermit> {
 }
 
 for_each_queueing_store! {
-    async fn no_more_permits_are_held_than_there_are(store) {
-        const PERMITS: u32 = 3;
-        let rounds = store.hand_offs(10, 2);
-        let inside = Arc::new(AtomicU32::new(0));
-        let mut calls = Vec::new();
-        for (place, manager) in store.managers(4).await.into_iter().enumerate() {
-            for weight in [1, 2] {
-                let semaphore = manager.semaphore("k", PERMITS).wait(PATIENCE * 2);
-                let inside = inside.clone();
-                calls.push(tokio::spawn(async move {
-                    for _ in 0..rounds {
-                        let permits = semaphore.acquire_many(weight).await.unwrap();
-                        let before = inside.fetch_add(weight, Ordering::SeqCst);
-                        assert!(before + weight <= PERMITS, "{} of {PERMITS}", before + weight);
-                        tokio::task::yield_now().await;
-                        inside.fetch_sub(weight, Ordering::SeqCst);
-                        if place == 0 {
-                            drop(permits);
-                        } else {
-                            permits.release().await.unwrap();
-                        }
-                    }
-                }));
-            }
-        }
-        for call in calls {
-            within(PATIENCE * 3, call).await.unwrap();
-        }
-        store.until_free("k", SOON).await;
-    }
-
     async fn weights_add_up(store) {
         let semaphore = store.manager().await.semaphore("k", 3).lease(HELD);
         let two = semaphore.acquire_many(2).await.unwrap();
@@ -78,63 +45,6 @@ for_each_queueing_store! {
         let (weight, held) = all.await.unwrap();
         assert!(weight == 1 && !held.is_held());
         store.until_free("k", SOON).await;
-    }
-
-    /// Neither tries nor queued calls for fewer permits pass a call that waits for many.
-    async fn a_large_request_is_not_passed(store) {
-        let semaphore = store.manager().await.semaphore("k", 3);
-        let (first, second) = (semaphore.acquire().await.unwrap(), semaphore.acquire().await.unwrap());
-        let large = queued(store, &semaphore, 3, 1).await;
-        assert!(tried(&semaphore, 1).await.is_none(), "a try passed the waiter");
-        let small = queued(store, &semaphore, 1, 2).await;
-        first.release().await.unwrap();
-        second.release().await.unwrap();
-        let large = served(large).await;
-        assert!(!small.is_finished());
-        large.release().await.unwrap();
-        served(small).await.release().await.unwrap();
-        store.until_free("k", SOON).await;
-    }
-
-    /// One release may serve several waiters.
-    async fn waiters_that_fit_are_served_together(store) {
-        let semaphore = store.manager().await.semaphore("k", 4);
-        let all = semaphore.acquire_many(4).await.unwrap();
-        let mut calls = Vec::new();
-        for waiting in 1..=3 {
-            calls.push(queued(store, &semaphore, 1, waiting).await);
-        }
-        all.release().await.unwrap();
-        let mut permits = Vec::new();
-        for call in calls {
-            permits.push(served(call).await);
-        }
-        assert!(permits.iter().all(SemaphorePermit::is_held));
-        assert_eq!(store.inspect("k").await.holders.len(), 3);
-    }
-
-    async fn a_busy_semaphore_names_its_holders(store) {
-        let semaphore = store.named("first").await.semaphore("k", 2);
-        let _permits = semaphore.acquire_many(2).await.unwrap();
-        let second = store.manager().await.semaphore("k", 2).wait(ms(300));
-        let error = second.acquire().await.unwrap_err();
-        assert!(matches!(error, Error::Busy { waited, .. } if waited >= ms(300)), "{error:?}");
-        let holder = &error.holders()[0];
-        assert_eq!((&*holder.client, holder.weight, holder.kind), ("first", 2, HoldKind::Semaphore));
-        assert_eq!(holder.fencing_token, None);
-        // The call leaves the queue in the background.
-        eventually_async(SOON, async || store.inspect("k").await.queue_length == 0).await;
-    }
-
-    /// The permits of a holder that releases nothing come back at the end of their time.
-    async fn permits_that_are_not_released_come_back(store) {
-        let vanishing = store.manager().await;
-        let semaphore = vanishing.semaphore("k", 2).min_hold(ms(2_000));
-        semaphore.acquire().await.unwrap().release().await.unwrap();
-        vanishing.shutdown().await;
-        let semaphore = store.manager().await.semaphore("k", 2).wait(PATIENCE);
-        let both = within(PATIENCE, semaphore.acquire_many(2)).await.unwrap();
-        both.release().await.unwrap();
     }
 
     /// The permits of a call tree count together, each hold once.

@@ -301,27 +301,6 @@ async fn one_wait_command_is_in_flight_even_if_calls_are_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_promoted_replica_has_the_held_locks() {
-    let mut this = Replicated::start().await;
-    take(this.manager.lock("warm")).await;
-    this.replica.stop_process();
-    let acquiring = acquire_later(&this.manager, "k", ms(20_000), LONG);
-    this.until_stored("k").await;
-    tokio::time::sleep(ms(300)).await;
-    assert!(!acquiring.is_finished(), "held by the primary's word alone");
-    this.replica.cont_process();
-    let guard = acquired(acquiring).await;
-    this.primary.kill();
-    let mut raw = this.replica.client();
-    ok(&mut raw, &["REPLICAOF", "NO", "ONE"]);
-    let other = connect(&this.replica.url()).await;
-    assert!(guard.is_held());
-    let second = other.lock("k").try_acquire().await.unwrap();
-    assert!(second.is_none(), "two holders");
-    assert_stored(&mut raw, &guard);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_connection_for_acks_is_replaced() {
     let mut this = Replicated::start().await;
     let guard = hold(&this.manager, "held", LEASE).await;

@@ -1,15 +1,5 @@
-// mistakes: 11
+// mistakes: 7
 use distlock::{Error, distributed_lock};
-
-#[distributed_lock(key = "nightly", lease = 15)]
-async fn lease_is_a_number(item_id: u64) -> Result<u64, Error> {
-    Ok(item_id)
-}
-
-#[distributed_lock(key = "nightly", lease = 1.5)]
-async fn lease_is_a_fraction(item_id: u64) -> Result<u64, Error> {
-    Ok(item_id)
-}
 
 #[distributed_lock(key = "nightly", lease = "25h")]
 async fn lease_too_long(item_id: u64) -> Result<u64, Error> {
@@ -21,18 +11,8 @@ async fn lease_too_short(item_id: u64) -> Result<u64, Error> {
     Ok(item_id)
 }
 
-#[distributed_lock(key = "nightly", lease = "15")]
-async fn lease_without_unit(item_id: u64) -> Result<u64, Error> {
-    Ok(item_id)
-}
-
 #[distributed_lock(key = "nightly", lease = "0s")]
 async fn lease_zero(item_id: u64) -> Result<u64, Error> {
-    Ok(item_id)
-}
-
-#[distributed_lock(key = "nightly", wait = -1)]
-async fn wait_negative(item_id: u64) -> Result<u64, Error> {
     Ok(item_id)
 }
 

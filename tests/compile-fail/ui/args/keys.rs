@@ -1,4 +1,4 @@
-// mistakes: 8
+// mistakes: 7
 use distlock::{Error, distributed_lock};
 
 #[distributed_lock(keys = "account:<from>")]
@@ -23,11 +23,6 @@ async fn key_and_keys(from: u64, to: u64) -> Result<u64, Error> {
 
 #[distributed_lock(keys = ["account:<from>", "account:<too>"])]
 async fn an_unknown_parameter(from: u64, to: u64) -> Result<u64, Error> {
-    Ok(from + to)
-}
-
-#[distributed_lock(keys = ["account:<from>", "account:<to>"], min_hold = "10m")]
-async fn with_min_hold(from: u64, to: u64) -> Result<u64, Error> {
     Ok(from + to)
 }
 

@@ -1,15 +1,5 @@
-// mistakes: 7
+// mistakes: 4
 use distlock::{Error, distributed_lock};
-
-#[distributed_lock(key = "inventory:<itm_id>")]
-async fn unknown_parameter(item_id: u64) -> Result<u64, Error> {
-    Ok(item_id)
-}
-
-#[distributed_lock(key = "inventory:<warehouse>")]
-async fn unknown_far(item_id: u64) -> Result<u64, Error> {
-    Ok(item_id)
-}
 
 #[distributed_lock(key = "inventory:<itm_id>:<warehouse>")]
 async fn unknown_among_several(item_id: u64, quantity: u32, shop: &str) -> Result<u64, Error> {
@@ -25,11 +15,6 @@ async fn no_parameters() -> Result<(), Error> {
 async fn local_variable(item_id: u64) -> Result<String, Error> {
     let sku = format!("sku-{item_id}");
     Ok(sku)
-}
-
-#[distributed_lock(key = "inventory:<self.id>")]
-async fn self_in_free_fn(item_id: u64) -> Result<u64, Error> {
-    Ok(item_id)
 }
 
 fn main() {}

@@ -7,7 +7,6 @@ mod ending;
 mod garbage;
 mod herd;
 mod logged;
-mod names;
 mod not_ready;
 mod outage_lines;
 mod overload;
