@@ -9,6 +9,7 @@ use distlock::{
 };
 use distlock_tests::{eventually_async, within};
 
+use crate::dropped_acquires::poll_times;
 use crate::fixture::{Fixture, HELD, PATIENCE, SOON, ms};
 
 /// What a call requests under a key.
@@ -321,6 +322,22 @@ for_each_queueing_store! {
             outer.release().await;
         }
         store.until_free("k", SOON).await;
+    }
+
+    async fn a_call_that_is_dropped_at_any_await_leaves_nothing(store) {
+        let (holder, manager) = (store.manager().await, store.manager().await);
+        for kind in [Kind::Read, Kind::Write, TWO_OF_THREE] {
+            let busy = if kind == Kind::Read { Kind::Write } else { kind };
+            let busy = busy.acquire(&holder, "k").await.unwrap();
+            for polls in 1..8 {
+                let call = poll_times(kind.acquire(&manager, "k"), polls);
+                drop(tokio::time::timeout(ms(300), call).await);
+                store.until_waiting("k", 0).await;
+            }
+            busy.release().await;
+            drop(kind.acquire(&manager, "k").await.unwrap());
+            store.until_free("k", SOON).await;
+        }
     }
 
     /// Nothing stays acquired, not even the keys before it.
