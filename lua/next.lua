@@ -8,13 +8,13 @@
 local function grant_next(l, caller)
   local call = l.call
   while call.work_left > 0 do
+    if is_full(l) then return 'blocked' end
     local heads = redis.call('ZRANGE', l.queue, 0, 1)
     local owner, has_more = heads[1], heads[2] ~= nil
     if not owner then
       redis.call('DEL', l.entries)
       return 'free'
     end
-    if is_full(l) then return 'blocked' end
     local client_id = client_of(owner)
     local entry = redis.call('HMGET', l.entries, owner, '?' .. client_id)
     local deadline, ttl, kind, capacity, weight, name =
