@@ -32,8 +32,8 @@ local function join(l, request)
     set_queue_flag(l) -- first, because a queue without a flag would be ignored
     redis.call('ZADD', l.queue, score, owner)
   end
-  redis.call('HSET', l.entries, owner, table.concat({ after(call, request.wait + 1000), request.ttl, request.kind, request.capacity,
-    request.weight, request.name }, ' '))
+  redis.call('HSET', l.entries, owner, after(call, request.wait + 1000) .. ' ' .. request.ttl .. ' ' .. request.kind .. ' ' ..
+    request.capacity .. ' ' .. request.weight .. ' ' .. request.name)
   -- The TTL of the queue exceeds its latest deadline, and a grant made just before it.
   local queue_ttl = request.wait + 12000
   if redis.call('PTTL', l.queue) < queue_ttl or redis.call('PTTL', l.entries) < queue_ttl then
@@ -43,25 +43,29 @@ local function join(l, request)
   return true
 end
 
-local function enter(l, request, value)
+-- Refuses or queues a request, unless nothing is in its way.
+local function refuse(l, request, mine, outcome)
+  local refusal = mine and 'busy' -- revoked before its owner learned of the hold, or kept
+  if l.kind and l.kind ~= request.kind then refusal = 'other_kind' end
+  if not refusal and (outcome ~= 'free' or l.used + request.weight > request.capacity) then
+    refusal = request.wait == 0 and 'busy' or not join(l, request) and 'full' or outcome == 'more' and 'unfinished' or 'queued'
+  end
+  return refusal and with_holders(l, { refusal, l.call.now, state(l) }, request.wait > 0)
+end
+
+local function enter(l, request, mine)
   local call, owner = l.call, request.owner
-  local mine = read_state(l, owner, value)
   local before = l.kind == request.kind and l.capacity ~= request.capacity and state(l)
   if mine and (mine.flag == 'h' or mine.flag == 'g') then -- repeated: the full lease, and the place in the queue is removed
     remove(l, owner)
-    extend_own(l, owner, request.ttl, mine)
+    begin_write(l)
+    put(l, owner, 'h', request.ttl, mine)
     l.my_token = mine.token
   end
   local outcome = serve(l, owner)
   if not l.my_token then
-    local function refused(how) return with_holders(l, { how, call.now, state(l) }, request.wait > 0) end
-    if l.kind and l.kind ~= request.kind then return refused('other_kind') end
-    if mine then return refused('busy') end -- revoked before its owner learned of the hold, or kept
-    if outcome ~= 'free' or l.used + request.weight > request.capacity then
-      if request.wait == 0 then return refused('busy') end
-      if not join(l, request) then return refused('full') end
-      return refused(outcome == 'more' and 'unfinished' or 'queued')
-    end
+    local refused = refuse(l, request, mine, outcome)
+    if refused then return refused end
     l.kind, l.capacity = request.kind, request.capacity
     l.my_token = token_for(l, request.weight, false)
     l.used = l.used + request.weight

@@ -19,8 +19,10 @@ local function grant_next(l, caller)
     local entry = redis.call('HMGET', l.entries, owner, '?' .. client_id)
     local deadline, ttl, kind, capacity, weight, name =
       string.match(entry[1] or '', '^(%d+) (%d+) (%l+) (%d+) (%d+) (.*)$')
+    -- It let its last grant expire. The calling client responds.
+    local is_silent = entry[2] and entry[2] < call.now_text and client_id ~= call.client
     weight, capacity, call.work_left = tonumber(weight), tonumber(capacity), call.work_left - ENTRY_COST
-    if not deadline or tonumber(deadline) < call.now or not is_responding(l, client_id, name, entry[2])
+    if not deadline or tonumber(deadline) < call.now or is_silent or not is_alive(l, client_id, name)
       or weight > capacity or l.kind and kind ~= l.kind then
       remove(l, owner)
     elseif l.used + weight > capacity then
@@ -30,14 +32,14 @@ local function grant_next(l, caller)
       l.kind, l.capacity = kind, capacity
       local token = token_for(l, weight, has_more)
       local hold = { token = token, weight = weight, ttl = ttl, since = call.now_text, name = name }
-      local short_lease = grant_lease(tonumber(ttl))
+      local short_lease = math.min(ttl - 250, 1000) -- before its confirmation. Its grace period is 250 ms
       l.used = l.used + weight
       if has_more then
-        -- Before the entry goes: the hash keeps its TTL.
-        if owner ~= caller then redis.call('HSET', l.entries, '?' .. client_id, after(call, short_lease + 250)) end
         remove(l, owner)
+        if owner ~= caller then redis.call('HSET', l.entries, '?' .. client_id, after(call, short_lease + 250)) end
       else
         redis.call('DEL', l.queue, l.entries)
+        l.is_noted = true
       end
       if owner == caller then
         put(l, owner, 'h', tonumber(ttl), hold)
@@ -54,9 +56,10 @@ local function grant_next(l, caller)
   return 'more'
 end
 
--- Grants to the next waiters of a lock, if there may be any. The calling client responds.
+-- Grants to the next waiters of a lock, if there may be any.
 local function serve(l, caller)
   if not has_queue(l) then return 'free' end
-  note_caller(l)
-  return grant_next(l, caller)
+  local outcome = grant_next(l, caller)
+  if not l.is_noted then note_caller(l) end
+  return outcome
 end

@@ -10,7 +10,7 @@ local WORK_LIMIT, MIN_WORK, ENTRY_COST, SLICE = 500, 10, 5, 100
 -- The caller's uuid, the TTL of a fence (ms), the end of the prefix of client channels, and the server's time in µs.
 local function begin_call(client, fence_ttl, channels, now_text)
   return { client = client, fence_ttl = fence_ttl, channels = channels, now_text = now_text, now = tonumber(now_text),
-    work_left = WORK_LIMIT, alive = { [client] = true } } -- whether each client is alive, as far as it is known
+    work_left = WORK_LIMIT, alive = false } -- whether each other client is alive, as far as it is known
 end
 
 -- The keys of the lock and its fence, the words in place of `lock` in the keys of the queue and its entries, and the fence's
@@ -27,9 +27,11 @@ local function after(call, ms)
   return string.format('%.0f', call.now + ms * 1000)
 end
 
+-- Removes an entry, and the note of the calling client.
 local function remove(l, owner)
   redis.call('ZREM', l.queue, owner)
-  redis.call('HDEL', l.entries, owner)
+  redis.call('HDEL', l.entries, owner, '?' .. l.call.client)
+  l.is_noted = true
 end
 
 local function client_of(owner)
@@ -39,8 +41,10 @@ end
 -- Returns true unless the client of a holder or waiter with this name is known to be dead. A name that begins with a
 -- separator is of a client behind a proxy, which has no subscription.
 local function is_alive(l, client_id, name)
-  if string.byte(name) == 31 then return true end
-  local alive = l.call.alive
+  local call = l.call
+  if client_id == call.client or string.byte(name) == 31 then return true end
+  call.alive = call.alive or {}
+  local alive = call.alive
   if alive[client_id] == nil then
     -- NUMSUB, because the count that PUBLISH returns includes clients that PSUBSCRIBE to *.
     local subscribers = redis.pcall('PUBSUB', 'NUMSUB', l.channels .. client_id)
@@ -49,20 +53,9 @@ local function is_alive(l, client_id, name)
   return alive[client_id]
 end
 
--- Returns the lease (ms) of a grant before its confirmation: at most a second. The grant ends 250 ms later, which is also the
--- grace period of such a lease.
-local function grant_lease(ttl)
-  return math.min(ttl - 250, 1000)
-end
-
 -- While there is a queue, the hash of its entries also has a field '?client' for each client that was granted the lock
 -- and has not been heard of since: when its grant ends.
 --
--- Returns true if a client receives grants: it is alive, and it did not let its last grant expire in silence.
-local function is_responding(l, client_id, name, granted_until)
-  return not (granted_until and granted_until < l.call.now_text) and is_alive(l, client_id, name)
-end
-
 -- Notes that the calling client responds. Writes only if there is a note: a first write would let others pass under OOM.
 local function note_caller(l)
   local note = '?' .. l.call.client

@@ -17,4 +17,4 @@ end
 local l, owner, min_hold = open_release(fence_value)
 -- MGET returns nil for a value of another type, but the lock is not free then.
 if not held and (value or call('EXISTS', lock) == 1) then l.used = 1 end
-return leave(l, owner, held and read_state(l, owner, value), min_hold)
+return leave(l, owner, held and (min_hold > 0 and read_state(l, owner, value) or { weight = 1 }), min_hold)

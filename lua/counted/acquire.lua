@@ -6,4 +6,4 @@
 local now_text = server_time()
 if now_text > ARGV[2] then return { 'late', tonumber(now_text) } end
 local request, l = open_request(ARGV[6], now_text)
-return enter(l, request)
+return enter(l, request, read_state(l, request.owner))

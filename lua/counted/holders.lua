@@ -46,10 +46,6 @@ local function put(l, owner, flag, ttl, hold)
   if remaining < 0 then redis.call('PEXPIRE', l.lock, lock_ttl) end
 end
 
-local function extend_own(l, owner, ttl, hold)
-  put(l, owner, 'h', ttl, hold)
-end
-
 -- Removes expired holders, shortens records that a backward step of the clock has lengthened, and recounts the others.
 local function sweep(l)
   local call = l.call

@@ -3,8 +3,8 @@
 local QUEUE, ENTRIES = 'queue', 'entry'
 local FLAGS, ZEROS = { [''] = 'h', ['0'] = 'k', ['00'] = 'r' }, { g = '', h = '', k = '0', r = '00' }
 
-local function parse(value, layout)
-  local owner, zeros, token, ttl, since, name = string.match(value, '^' .. (layout or 2) .. ' (%x+:%d+) (0*)([1-9]%d*) (%d+) (%d+) (.*)$')
+local function parse(value)
+  local owner, zeros, token, ttl, since, name = string.match(value, '^2 (%x+:%d+) (0*)([1-9]%d*) (%d+) (%d+) (.*)$')
   if FLAGS[zeros] then
     return owner, { flag = FLAGS[zeros], token = token, weight = 1, ttl = ttl, since = since, name = name }
   end
@@ -41,7 +41,7 @@ end
 -- server's clock. A client with a note has not confirmed its grant.
 local function remaining(l)
   local left, longest = redis.call('PTTL', l.lock), tonumber(l.hold.ttl)
-  if redis.call('HGET', l.entries, '?' .. client_of(l.holder)) then longest = math.min(longest, grant_lease(longest) + 250) end
+  if redis.call('HGET', l.entries, '?' .. client_of(l.holder)) then longest = math.min(longest, 1250) end
   if left >= 0 and left <= longest then return left end
   redis.call('PEXPIRE', l.lock, string.format('%.0f', longest))
   return longest
@@ -59,17 +59,13 @@ end
 
 local function write(l, owner, flag, hold, ...)
   l.kind, l.capacity, l.used, l.holder, l.hold, hold.flag = 'mutex', 1, 1, owner, hold, flag
-  redis.call('SET', l.lock, table.concat({ 2, owner, ZEROS[flag] .. hold.token, hold.ttl, hold.since, hold.name }, ' '), ...)
+  redis.call('SET', l.lock, '2 ' .. owner .. ' ' .. ZEROS[flag] .. hold.token .. ' ' .. hold.ttl .. ' ' .. hold.since .. ' ' .. hold.name, ...)
 end
 
 -- Writes a hold for `ttl` ms. A kept hold can be kept for no longer.
 local function put(l, owner, flag, ttl, hold)
   if flag == 'k' then hold.ttl = ttl end
   write(l, owner, flag, hold, 'PXAT', tonumber(string.sub(l.call.now_text, 1, -4)) + ttl)
-end
-
-local function extend_own(l, _, ttl)
-  redis.call('PEXPIRE', l.lock, ttl)
 end
 
 local function mark_revoked(l, owner, hold)
@@ -91,7 +87,7 @@ end
 -- Returns a hold as the record of a counted lock.
 local function record(l, hold, left)
   if left < 0 then left = hold.ttl end -- it has no TTL, until the next queue check
-  return table.concat({ hold.flag, after(l.call, left), hold.ttl, hold.token, 1, hold.since, hold.name }, ' ')
+  return hold.flag .. ' ' .. after(l.call, left) .. ' ' .. hold.ttl .. ' ' .. hold.token .. ' 1 ' .. hold.since .. ' ' .. hold.name
 end
 
 -- Appends the holder, as a field of a counted lock. A command that waits does not shorten its TTL: the waiter's next queue
@@ -107,8 +103,7 @@ end
 -- Returns the state and the holder, without a change. The values of a quorum's servers begin with another number.
 local function describe(l)
   local value = redis.call('GET', l.lock)
-  local layout = string.match(value or '', '^[23] ')
-  local owner, hold = parse(value or '', layout and tonumber(layout))
+  local owner, hold = parse(string.gsub(value or '', '^3', '2'))
   if not hold then return value and '?' or '', {} end
-  return layout .. 'mutex 1', { owner, record(l, hold, redis.call('PTTL', l.lock)) }
+  return string.sub(value, 1, 2) .. 'mutex 1', { owner, record(l, hold, redis.call('PTTL', l.lock)) }
 end

@@ -3,8 +3,8 @@
 -- ARGV  those of acquire.lua; the second has another line, 'gap ms, record ttl ms'
 -- Reply that of acquire.lua, or 'ran' {how, now, record}: already ran, or distlock did not write the record; nothing was taken or
 --       queued
+--@include once/record
 do
-  --@include once/record
   local gap, record_ttl = string.match(ARGV[2], '\n(%d+) (%d+)$')
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]

@@ -2,8 +2,8 @@
 -- KEYS  those of confirm.lua, then the record
 -- ARGV  those of confirm.lua, then gap ms
 -- Reply that of confirm.lua, or 'ran' {how, now, record}: nothing was confirmed
+--@include once/record
 do
-  --@include once/record
   local acquired = string.match(redis.call('GET', KEYS[1]) or '', '^2 ' .. ARGV[1] .. ' [1-9]%d* %d+ (%d+) ')
   local record = redis.call('GET', KEYS[2])
   local time = redis.call('TIME')

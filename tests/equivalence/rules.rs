@@ -40,19 +40,15 @@ const EDITS: &[Edit] = &[
     ),
     (
         "R7: newcomers",
-        "if outcome ~= 'free' or l.used + request.weight > request.capacity then",
-        "if l.used + request.weight > request.capacity then",
+        "(outcome ~= 'free' or l.used + request.weight > request.capacity) then",
+        "l.used + request.weight > request.capacity then",
     ),
     (
         "R5: acquire",
         "outcome = serve(l, owner)",
         "outcome = l.used == 0 and serve(l, owner) or has_queue(l) and 'blocked' or 'free'",
     ),
-    (
-        "R5: revoke",
-        "if has_queue(l) then grant_next(l) end -- also because",
-        "-- also because",
-    ),
+    ("R5: revoke", "serve(l) -- also because", "-- also because"),
     (
         "R5: a downgrade without a hold",
         "serve(l) -- a sweep",
@@ -71,8 +67,8 @@ const EDITS: &[Edit] = &[
     ),
     (
         "R6: while held",
-        "or not is_responding(l, client_id, name, entry[2])",
-        "or l.used == 0 and not is_responding(l, client_id, name, entry[2])",
+        "or is_silent or not is_alive(l, client_id, name)",
+        "or l.used == 0 and (is_silent or not is_alive(l, client_id, name))",
     ),
     (
         "K9: phase",
@@ -95,11 +91,7 @@ const EDITS: &[Edit] = &[
         "is_new = true",
     ),
     ("K12", "if is_writer then", "do"),
-    (
-        "R6: silent",
-        "not (granted_until and granted_until < l.call.now_text) and",
-        "",
-    ),
+    ("R6: silent", "or is_silent or", "or"),
     (
         "R20: revoked",
         "if flag == 'r' then return nil, 'REVOKED' end",
@@ -107,8 +99,8 @@ const EDITS: &[Edit] = &[
     ),
     (
         "R1: again",
-        "local mine = read_state(l, owner, value)",
-        "local mine = read_state(l, owner, value) and nil",
+        "return enter(l, request, read_state(l, request.owner))",
+        "return enter(l, request, read_state(l, request.owner) and nil)",
     ),
     (
         "K16: newcomers",
@@ -118,8 +110,8 @@ const EDITS: &[Edit] = &[
     ("K16: waiters", "or l.kind and kind ~= l.kind then", "then"),
     (
         "K17: newcomers",
-        "l.used + request.weight > request.capacity then",
-        "l.used + request.weight > (l.capacity or request.capacity) then",
+        "l.used + request.weight > request.capacity) then",
+        "l.used + request.weight > (l.capacity or request.capacity)) then",
     ),
     (
         "K17: waiters",

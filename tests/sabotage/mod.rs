@@ -237,14 +237,14 @@ end
     Edit {
         saboteur: "long-grant-lease",
         scripts: NEXT,
-        passage: "  return math.min(ttl - 250, 1000)\n",
-        replacement: "  return ttl - 250\n",
+        passage: "math.min(ttl - 250, 1000)",
+        replacement: "ttl - 250",
     },
     Edit {
         saboteur: "silent-not-skipped",
         scripts: NEXT,
-        passage: "not (granted_until and granted_until < l.call.now_text) and ",
-        replacement: "",
+        passage: "or is_silent or",
+        replacement: "or",
     },
     Edit {
         saboteur: "silent-not-skipped",
@@ -273,8 +273,8 @@ end
     Edit {
         saboteur: "number-of-the-last-call",
         scripts: &["counted/acquire"],
-        passage: "l.used + request.weight > request.capacity then\n",
-        replacement: "l.used + request.weight > (l.capacity or request.capacity) then\n",
+        passage: "l.used + request.weight > request.capacity) then\n",
+        replacement: "l.used + request.weight > (l.capacity or request.capacity)) then\n",
     },
     Edit {
         saboteur: "number-of-the-last-call",

@@ -250,6 +250,7 @@ impl MemoryLock {
             }
         }
         let Some(newest) = newest else {
+            self.holds.note_caller(context);
             self.grant_next(context, None);
             return RevokeReply::NotHeld;
         };
@@ -272,6 +273,7 @@ impl MemoryLock {
         for owner_id in &gone {
             self.holds.retain(|hold| hold.owner_id != *owner_id);
         }
+        self.holds.note_caller(context);
         self.grant_next(context, None);
         if revoked > 0 {
             RevokeReply::Revoked(new_token)

@@ -1,6 +1,6 @@
 //! The Lua scripts, sent by hash, or as source if the server does not know them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -247,7 +247,7 @@ impl Script {
     fn new(source: &str) -> Self {
         let (fast, slow) = source.split_once(SLOW_PATH_MARKER).unwrap_or(("", source));
         let (fast, slow) = (without_comments(fast), without_comments(slow));
-        let slow = without_unused(slow);
+        let slow = in_order_of_use(&slow);
         let [prefix, suffix] = WRAPPER;
         Self::hashed(format!("{fast}{prefix}{slow}{suffix}"))
     }
@@ -283,29 +283,41 @@ fn without_comments(source: &str) -> String {
     kept.map(|line| format!("{line}\n")).collect()
 }
 
-/// Removes the functions of fragments that nothing calls: every call of a script would create them,
-/// which costs 0.1 µs each.
-fn without_unused(mut source: String) -> String {
-    const BEGIN: &str = "local function ";
-    loop {
-        let is_in_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let words = |text: &str, name: &str| {
-            text.split(|c| !is_in_name(c))
-                .filter(|word| *word == name)
-                .count()
-        };
-        let functions = source.match_indices(BEGIN).filter_map(|(start, _)| {
-            let is_top_level = start == 0 || source[..start].ends_with('\n');
-            let end = start + source[start..].find("\nend\n")? + "\nend\n".len();
-            let name = source[start + BEGIN.len()..end].split('(').next()?;
-            (is_top_level && words(&source, name) == words(&source[start..end], name))
-                .then_some(start..end)
-        });
-        match functions.last() {
-            Some(unused) => source.replace_range(unused, ""),
-            None => return source,
+/// Moves each function to the first statement that needs it, and leaves out those that nothing
+/// calls. A function that a call of the script creates costs it 0.1 µs.
+fn in_order_of_use(source: &str) -> String {
+    // A statement or function begins with a line that is not indented.
+    let is_continued = |line: &str| line.starts_with([' ', '}']) || line.starts_with("e"); // end, else
+    let mut items: Vec<String> = Vec::new();
+    for line in source.lines() {
+        match items.last_mut() {
+            Some(item) if is_continued(line) => *item += &format!("{line}\n"),
+            _ => items.push(format!("{line}\n")),
         }
     }
+    let (mut functions, mut ordered) = (Vec::new(), String::new());
+    for item in &items {
+        match item
+            .strip_prefix("local function ")
+            .and_then(|item| item.split_once('('))
+        {
+            Some((name, _)) => functions.push((name, item.as_str())),
+            None => append_needed(item, &mut functions, &mut ordered),
+        }
+    }
+    ordered
+}
+
+/// Appends an item of a script, and before it the functions that it needs.
+fn append_needed<'a>(item: &str, functions: &mut Vec<(&'a str, &'a str)>, ordered: &mut String) {
+    let is_in_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let words: BTreeSet<_> = item.split(|c| !is_in_name(c)).collect();
+    let is_needed = |(name, function): &(&str, &str)| words.contains(name) && *function != item;
+    while let Some(index) = functions.iter().position(is_needed) {
+        let (_, function) = functions.remove(index);
+        append_needed(function, functions, ordered);
+    }
+    *ordered += item;
 }
 
 /// Returns true if the server does not know the script. Nothing was run.

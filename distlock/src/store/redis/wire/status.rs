@@ -79,12 +79,12 @@ mod tests {
                 .collect()
         };
         // A script also returns words, and chooses one of two.
-        let used = all_words(&["{ '", "refused('", "return '", "and '", "or '"]);
+        let used = all_words(&["{ '", "refusal = '", "return '", "and '", "or '"]);
         for (word, status) in Status::WORDS {
             assert_eq!(Status::parse(word), Some(status));
             assert!(used.contains(&word), "no script replies with {word}");
         }
-        for word in all_words(&["{ '", "refused('"]) {
+        for word in all_words(&["{ '", "refusal = '"]) {
             assert!(
                 Status::parse(word).is_some(),
                 "the client does not know {word}"
