@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::config::options::{Durability, Options};
-use crate::protocol::kind::Kind;
+use crate::error::LockKind;
 
 /// The limits of a store.
 #[derive(Clone, Debug, Default)]
@@ -48,8 +48,8 @@ impl Limits {
     }
 
     /// Checks the kind and the options of a lock. The error says what to change.
-    pub(crate) fn check(&self, kind: Kind, options: &Options) -> Result<(), String> {
-        if let Some(reason) = self.only_mutex.filter(|_| kind != Kind::Mutex) {
+    pub(crate) fn check(&self, kind: LockKind, options: &Options) -> Result<(), String> {
+        if let Some(reason) = self.only_mutex.filter(|_| kind != LockKind::Mutex) {
             return Err(format!(
                 "semaphores and readers-writer locks are not available: {reason}"
             ));
@@ -105,10 +105,10 @@ mod tests {
             ..Options::default()
         };
         for options in [per, for_value] {
-            let quorum = Limits::of_quorum(second * 60, true).check(Kind::Mutex, &options);
+            let quorum = Limits::of_quorum(second * 60, true).check(LockKind::Mutex, &options);
             assert!(quorum.is_err_and(|error| error.contains("once_per")));
-            assert_eq!(Limits::MEMORY.check(Kind::Mutex, &options), Ok(()));
-            assert_eq!(Limits::default().check(Kind::Mutex, &options), Ok(()));
+            assert_eq!(Limits::MEMORY.check(LockKind::Mutex, &options), Ok(()));
+            assert_eq!(Limits::default().check(LockKind::Mutex, &options), Ok(()));
         }
     }
 }

@@ -685,7 +685,7 @@ impl Lock {
         self.manager.check_alive()?;
         let limits = &self.manager.core().limits;
         self.kind.check(key.as_str())?;
-        let checked = limits.check(self.kind, &options);
+        let checked = limits.check(self.kind.lock_kind(), &options);
         checked.map_err(|reason| Error::config(format!("lock `{key}`: {reason}")))?;
         Ok((key, options))
     }

@@ -12,6 +12,7 @@ use crate::config::limits::Limits;
 use crate::config::options::{Defaults, FENCE_TTL_RANGE, Options, check_times};
 use crate::config::quorum::Quorum;
 use crate::error::Error;
+use crate::error::LockKind;
 use crate::manager::LockManager;
 use crate::manager::builder::explain::explain;
 use crate::manager::builder::{LockManagerBuilder, Parts};
@@ -26,7 +27,6 @@ use crate::manager::engine::shutdown;
 use crate::manager::telemetry::known_data::KnownData;
 use crate::manager::telemetry::logged_names::LoggedNames;
 use crate::observer::telemetry::Telemetry;
-use crate::protocol::kind::Kind;
 use crate::protocol::rules::Rules;
 use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
@@ -323,7 +323,9 @@ impl LockManagerBuilder {
                     lease: self.defaults.lease.unwrap_or_default(),
                     ..Options::default().with_defaults(&self.defaults)
                 };
-                limits.check(Kind::Mutex, &options).map_err(Error::config)?;
+                limits
+                    .check(LockKind::Mutex, &options)
+                    .map_err(Error::config)?;
                 Ok(quorum)
             }
             (_, Some(_)) => refuse(
