@@ -30,7 +30,7 @@ end
 -- Removes an entry, and the note of the calling client.
 local function remove(l, owner)
   redis.call('ZREM', l.queue, owner)
-  redis.call('HDEL', l.entries, owner, '?' .. l.call.client)
+  redis.call('HDEL', l.entries, owner, l.is_noted and owner or '?' .. l.call.client)
   l.is_noted = true
 end
 
@@ -60,4 +60,5 @@ end
 local function note_caller(l)
   local note = '?' .. l.call.client
   if redis.call('HGET', l.entries, note) then redis.call('HDEL', l.entries, note) end
+  l.is_noted = true
 end

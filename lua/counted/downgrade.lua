@@ -15,8 +15,9 @@ if l.kind ~= 'rw' or not hold or hold.flag ~= 'h' and hold.flag ~= 'g' or is_wri
 end
 if is_writer then
   begin_write(l)
+  local may_wait = has_queue(l) -- before the fence is replaced, which may have expired
   l.fence_value = read_fence(l) or hold.token -- a token above the writer's own, also if the fence has expired
-  hold.token, hold.weight, l.used = token_for(l, 1, has_queue(l)), 1, 1
+  hold.token, hold.weight, l.used = token_for(l, 1, may_wait), 1, 1
 end
 put(l, owner, 'h', ttl, hold)
 return { 'held', call.now, tonumber(hold.token), serve(l) == 'more' and 1 or 0 }

@@ -92,7 +92,7 @@ local function is_full()
   return false
 end
 
-local function holds(l)
+local function all_holds(l)
   local fields, found = redis.call('HGETALL', l.lock), {}
   for i = 1, #fields, 2 do found[fields[i]] = parse(fields[i + 1]) end
   return found

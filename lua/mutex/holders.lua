@@ -33,7 +33,7 @@ local function find_hold(l, owner)
   return l.used > 0 and l.holder == owner and l.hold
 end
 
-local function holds(l)
+local function all_holds(l)
   return { [l.holder or ''] = l.hold }
 end
 
@@ -57,7 +57,7 @@ local function begin_write(l)
   end
 end
 
-local function write(l, owner, flag, hold, ...)
+local function write_value(l, owner, flag, hold, ...)
   l.kind, l.capacity, l.used, l.holder, l.hold, hold.flag = 'mutex', 1, 1, owner, hold, flag
   redis.call('SET', l.lock, '2 ' .. owner .. ' ' .. ZEROS[flag] .. hold.token .. ' ' .. hold.ttl .. ' ' .. hold.since .. ' ' .. hold.name, ...)
 end
@@ -65,11 +65,11 @@ end
 -- Writes a hold for `ttl` ms. A kept hold can be kept for no longer.
 local function put(l, owner, flag, ttl, hold)
   if flag == 'k' then hold.ttl = ttl end
-  write(l, owner, flag, hold, 'PXAT', tonumber(string.sub(l.call.now_text, 1, -4)) + ttl)
+  write_value(l, owner, flag, hold, 'PXAT', tonumber(string.sub(l.call.now_text, 1, -4)) + ttl)
 end
 
 local function mark_revoked(l, owner, hold)
-  write(l, owner, 'r', hold, 'KEEPTTL')
+  write_value(l, owner, 'r', hold, 'KEEPTTL')
 end
 
 local function drop(l)

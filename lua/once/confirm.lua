@@ -4,7 +4,8 @@
 -- Reply that of confirm.lua, or 'ran' {how, now, record}: nothing was confirmed
 --@include once/record
 do
-  local acquired = string.match(redis.call('GET', KEYS[1]) or '', '^2 ' .. ARGV[1] .. ' [1-9]%d* %d+ (%d+) ')
+  local value = redis.pcall('GET', KEYS[1])
+  local acquired = string.match(type(value) == 'string' and value or '', '^2 ' .. ARGV[1] .. ' [1-9]%d* %d+ (%d+) ')
   local record = redis.call('GET', KEYS[2])
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]

@@ -77,7 +77,7 @@ const EDITS: &[Edit] = &[
     ),
     (
         "K9: downgrade",
-        "hold.token, hold.weight, l.used = token_for(l, 1, has_queue(l)), 1, 1",
+        "hold.token, hold.weight, l.used = token_for(l, 1, may_wait), 1, 1",
         "l.phase, hold.weight, l.used = hold.token, 1, 1",
     ),
     (

@@ -14,7 +14,8 @@ const COUNT: u16 = 10_000;
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     // Processes that run at the same time begin at different ports.
-    let first = u16::try_from(std::process::id() % u32::from(COUNT)).expect("below COUNT");
+    let spread = std::process::id().wrapping_mul(0x9e37_79b1) % u32::from(COUNT);
+    let first = u16::try_from(spread).expect("below COUNT");
     let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
     for _ in 0..COUNT {
         let next = NEXT.fetch_add(1, Ordering::Relaxed) % COUNT;

@@ -65,6 +65,8 @@ pub(crate) struct Shared {
     pub(crate) address: String,
     /// The client's id at this server.
     id: RwLock<ClientId>,
+    /// Set once a connection has subscribed. What the client has in the store says so.
+    pub(crate) has_subscribed: AtomicBool,
     /// Set if the server reported that it has no append-only file.
     pub(crate) lacks_append_only_file: AtomicBool,
     /// Set once the server is known to evict locks, and that was logged.
@@ -80,6 +82,7 @@ impl Shared {
             config: config.clone(),
             id: RwLock::new(client.id.clone()),
             client,
+            has_subscribed: AtomicBool::new(false),
             lacks_append_only_file: AtomicBool::new(false),
             is_known_to_evict: AtomicBool::new(false),
         }

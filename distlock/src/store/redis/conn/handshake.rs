@@ -49,10 +49,8 @@ impl Dialer {
             let connection = self.transport.open(on_event).await?;
             let shared = &*self.shared;
             let is_proxied = !connection.has_pushes();
-            if let Some(detail) = shared.client.hooks.needs_pushes()
-                && is_proxied
-            {
-                return Err(StoreError::new(Outage::Misconfigured, detail));
+            if is_proxied {
+                self.check_proxy()?;
             }
             if self.purpose == Purpose::Commands {
                 if replaces {
@@ -117,6 +115,21 @@ impl Dialer {
         }
     }
 
+    /// Rejects a connection through a proxy where the client needs pushes, or once had them: its
+    /// other connections may still lead to the server.
+    fn check_proxy(&self) -> Result<(), StoreError> {
+        let shared = &*self.shared;
+        let detail = match shared.client.hooks.needs_pushes() {
+            Some(detail) => detail,
+            None if shared.has_subscribed.load(Ordering::Acquire) => {
+                "the server sent pushes when this client connected, but no longer does; allow HELLO, or connect a new \
+                 manager if there is a proxy now"
+            }
+            None => return Ok(()),
+        };
+        Err(StoreError::new(Outage::Misconfigured, detail))
+    }
+
     /// Makes the client known on a new command connection: subscribes.
     async fn introduce(
         &self,
@@ -129,7 +142,9 @@ impl Dialer {
         }
         let (names, client) = (&shared.names, &shared.id());
         let subscribing = shared.client.hooks.subscribe(connection, names, client);
-        subscribing.await
+        subscribing.await?;
+        shared.has_subscribed.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// Runs a script with the commands that locks need, as source and by hash, which are separate

@@ -15,7 +15,11 @@ impl Node {
         timeout: Duration,
     ) -> StoreResult<RenewReply> {
         let form = |renewal: &Renewal| Form::of(renewal.kind.lock_kind(), false);
-        let parts: Vec<_> = if self.renewals.session()?.is_proxied {
+        let parts: Vec<_> = if self
+            .renewals
+            .session()
+            .is_ok_and(|session| session.is_proxied)
+        {
             batch.chunks(1).collect()
         } else {
             (batch.chunk_by(|a, b| form(a) == form(b)))
@@ -35,7 +39,10 @@ impl Node {
         timeout: Duration,
     ) -> StoreResult<Vec<CheckQueueReply>> {
         let form = |check: &CheckQueue| Form::of(check.kind, false);
-        let is_proxied = self.commands.session()?.is_proxied;
+        let is_proxied = self
+            .commands
+            .session()
+            .is_ok_and(|session| session.is_proxied);
         let parts = checks.chunk_by(|a, b| !is_proxied && form(a) == form(b));
         fan_out::check_queues(parts, |part| Box::pin(self.run(part, timeout))).await
     }
