@@ -12,7 +12,6 @@ use crate::store::command::{Inspect, List};
 use crate::store::redis::node::Node;
 use crate::store::redis::wire::commands::InspectAs;
 use crate::store::redis::wire::encode;
-use crate::store::redis::wire::scripts::Form;
 
 impl Node {
     /// Inspects a lock as a mutex, and as a counted lock if its keys are not those of a mutex.
@@ -23,12 +22,12 @@ impl Node {
         inspect: &Inspect<'_>,
         timeout: Duration,
     ) -> Result<Inspection, StoreError> {
-        let mutex = InspectAs(Form::Mutex, *inspect);
+        let mutex = InspectAs::mutex(inspect);
         let mutex = self.run_after(preceding, &mutex, timeout).await?;
         if mutex.key_conflict.is_none() {
             return Ok(mutex);
         }
-        let counted = InspectAs(Form::Counted, *inspect);
+        let counted = InspectAs::counted(inspect);
         let counted = self.run_after(preceding, &counted, timeout).await?;
         Ok(if counted.key_conflict.is_none() {
             counted

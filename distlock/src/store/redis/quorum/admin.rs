@@ -16,7 +16,6 @@ use crate::store::redis::node::Node;
 use crate::store::redis::quorum::Quorum;
 use crate::store::redis::wire::commands::InspectAs;
 use crate::store::redis::wire::errors;
-use crate::store::redis::wire::scripts::Form;
 
 impl Quorum {
     pub(super) async fn inspect(
@@ -27,7 +26,7 @@ impl Quorum {
         let quorum_size = self.quorum_size;
         let servers = join_all(self.nodes.iter().map(|node| {
             let inspecting = async move {
-                let inspect = InspectAs(Form::Mutex, *inspect);
+                let inspect = InspectAs::mutex(inspect);
                 let inspection = node.run(&inspect, timeout).await;
                 let address = node.address().to_owned();
                 ServerInspection {

@@ -405,7 +405,17 @@ fn decode_owners(
 
 /// An inspection with the scripts of one form.
 #[derive(Debug)]
-pub(crate) struct InspectAs<'a>(pub(crate) Form, pub(crate) Inspect<'a>);
+pub(crate) struct InspectAs<'a>(Form, Inspect<'a>);
+
+impl<'a> InspectAs<'a> {
+    pub(crate) fn mutex(inspect: &Inspect<'a>) -> Self {
+        InspectAs(Form::Mutex, *inspect)
+    }
+
+    pub(crate) fn counted(inspect: &Inspect<'a>) -> Self {
+        InspectAs(Form::Counted, *inspect)
+    }
+}
 
 impl ScriptCall for InspectAs<'_> {
     type Reply = Inspection;

@@ -84,7 +84,7 @@ mod tests {
             assert_eq!(Status::parse(word), Some(status));
             assert!(used.contains(&word), "no script replies with {word}");
         }
-        for word in all_words(&["{ '", "refusal = '"]) {
+        for word in all_words(&["{ '", "refusal = '", "and '"]) {
             assert!(
                 Status::parse(word).is_some(),
                 "the client does not know {word}"
