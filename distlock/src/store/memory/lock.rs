@@ -395,13 +395,13 @@ impl MemoryLock {
         me: Option<&OwnerId>,
     ) -> NextGrant {
         while context.work > 0 {
+            if self.holds.kind() == Some(LockKind::Mutex) {
+                return NextGrant::Taken;
+            }
             let Some(head) = self.queue.head() else {
                 self.holds.unconfirmed.clear();
                 return NextGrant::NoWaiter;
             };
-            if self.holds.kind() == Some(LockKind::Mutex) {
-                return NextGrant::Taken;
-            }
             context.work -= ENTRY_COST;
             let (kind, held_kind) = (head.kind, self.holds.kind());
             let is_served = head.deadline >= context.now
