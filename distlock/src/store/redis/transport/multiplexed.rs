@@ -17,7 +17,7 @@ use crate::error::Outage;
 use crate::protocol::store_error::{Code, StoreError};
 use crate::store::BoxFuture;
 use crate::store::redis::transport::reply_scanner;
-use crate::store::redis::transport::request_numbers::{self, is_numbered};
+use crate::store::redis::transport::request_numbers;
 use crate::store::redis::transport::socket::{Fault, Stream};
 use crate::store::redis::transport::{Connection, ConnectionEvent, ConnectionEventHandler};
 use crate::store::redis::wire::errors;
@@ -94,11 +94,13 @@ impl Multiplexed {
         })
     }
 
-    /// Appends a number to a command whose reply repeats it.
-    fn append_number(&self, command: &mut Cmd) -> u64 {
-        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-        command.arg(number);
-        number
+    /// Appends a number to a command, if its reply repeats it.
+    fn append_number(&self, command: &mut Cmd) -> Option<u64> {
+        request_numbers::is_numbered(command, self.has_pushes).then(|| {
+            let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+            command.arg(number);
+            number
+        })
     }
 
     /// Returns the reply, unless it or an earlier one was to another request, or there is another
@@ -130,7 +132,7 @@ impl Connection for Multiplexed {
     fn send(&self, mut command: Cmd) -> BoxFuture<'_, RedisResult<Value>> {
         let mut connection = self.connection.clone();
         Box::pin(async move {
-            let number = is_numbered(&command).then(|| self.append_number(&mut command));
+            let number = self.append_number(&mut command);
             let reply = connection.send_packed_command(&command).await?;
             self.check(number, reply)?.extract_error()
         })
@@ -145,14 +147,14 @@ impl Connection for Multiplexed {
             let mut pipe = redis::pipe();
             let mut numbers = Vec::with_capacity(commands.len() + 1);
             for mut command in commands.iter().cloned() {
-                numbers.push(is_numbered(&command).then(|| self.append_number(&mut command)));
+                numbers.push(self.append_number(&mut command));
                 pipe.add_command(command);
             }
             // The numbered reply to a final PING shows that the replies before it without a number,
             // such as that of `WAIT`, are not shifted either.
-            if numbers.contains(&None) {
-                let mut ping = redis::cmd("PING");
-                numbers.push(Some(self.append_number(&mut ping)));
+            let mut ping = redis::cmd("PING");
+            if let Some(number) = self.append_number(&mut ping) {
+                numbers.push(Some(number));
                 pipe.add_command(ping);
             }
             let sent = pipe.ignore_errors().query_async(&mut connection);

@@ -16,10 +16,14 @@ pub(crate) fn first() -> u64 {
     RandomState::new().hash_one(0) >> 32
 }
 
-/// Returns true for a script call.
-pub(crate) fn is_numbered(command: &Cmd) -> bool {
-    let name = command.args_iter().next();
-    matches!(name, Some(Arg::Simple(b"EVALSHA" | b"EVAL")))
+/// Returns true for a script call and a `PING`. `includes_ping` is false where a proxy may reject a
+/// `PING` that has an argument.
+pub(crate) fn is_numbered(command: &Cmd, includes_ping: bool) -> bool {
+    match command.args_iter().next() {
+        Some(Arg::Simple(b"EVALSHA" | b"EVAL")) => true,
+        Some(Arg::Simple(b"PING")) => includes_ping,
+        _ => false,
+    }
 }
 
 /// Removes the number from a reply. Returns `None` if the reply is to another request. An error
@@ -53,16 +57,17 @@ mod tests {
     }
 
     #[test]
-    fn scripts_are_numbered() {
-        for (words, expected) in [
-            (&["EVALSHA", "hash", "1", "key"][..], true),
-            (&["EVAL", "return 0", "1", "key"], true),
-            (&["PING"], false),
-            (&["WAIT", "1", "100"], false),
+    fn scripts_are_numbered_and_pings_where_no_proxy_rejects_them() {
+        for (words, with_ping, without_ping) in [
+            (&["EVALSHA", "hash", "1", "key"][..], true, true),
+            (&["EVAL", "return 0", "1", "key"], true, true),
+            (&["PING"], true, false),
+            (&["WAIT", "1", "100"], false, false),
         ] {
             let mut command = Cmd::new();
             command.arg(words);
-            assert_eq!(is_numbered(&command), expected, "{words:?}");
+            assert_eq!(is_numbered(&command, true), with_ping, "{words:?}");
+            assert_eq!(is_numbered(&command, false), without_ping, "{words:?}");
         }
     }
 

@@ -29,7 +29,12 @@ impl ScriptContext<'_> {
         local: impl FnOnce(u64) -> Option<BootInstant>,
     ) -> Option<Grant> {
         let mut fields = text.splitn(6, ' ');
-        let kind = fields.next()?;
+        let kind = match fields.next()? {
+            "mutex" => Kind::Mutex,
+            // The counted locks are all released in the same way.
+            "rw" | "permits" => Kind::Read,
+            _ => return None,
+        };
         let (_, owner) = self.client.recognize(fields.next()?);
         let mut number = || parse_number(fields.next()?);
         let (token, granted, lease) = (number()?, number()?, number()?);
@@ -39,12 +44,7 @@ impl ScriptContext<'_> {
         }
         Some(Grant {
             key: LockKey::from_tagged(key),
-            // The counted locks are all released in the same way.
-            kind: if kind == "mutex" {
-                Kind::Mutex
-            } else {
-                Kind::Read
-            },
+            kind,
             owner: owner?,
             token: FencingToken::new(token),
             granted_at: local(granted),
