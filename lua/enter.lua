@@ -43,7 +43,7 @@ local function join(l, request)
   return true
 end
 
--- Refuses or queues a request, unless nothing is in its way.
+-- Returns the reply to a request that is refused or queued now, or false if nothing is in its way.
 local function refuse(l, request, mine, outcome)
   local refusal = mine and 'busy' -- revoked before its owner learned of the hold, or kept
   if l.kind and l.kind ~= request.kind then refusal = 'other_kind' end

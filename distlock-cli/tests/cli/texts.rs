@@ -56,8 +56,8 @@ fn keys_are_shown_without_what_reorders_text_and_may_begin_with_a_dash() {
     let program = env!("CARGO_BIN_EXE_distlock");
     let ran = output(shell(&server.url(), &run, &held).arg(program));
     let (stdout, stderr) = (text(&ran.stdout), text(&ran.stderr));
-    assert!(stdout.matches(shown).count() >= 2, "{stdout}{stderr}");
-    assert!(stderr.contains(shown), "{stderr}");
+    assert!(stdout.matches(shown).count() >= 2, "{ran:?}");
+    assert!(stderr.contains(shown), "{ran:?}");
     for output in [stdout, stderr] {
         assert!(!output.contains(['\u{202e}', '\u{2066}']), "{output:?}");
     }

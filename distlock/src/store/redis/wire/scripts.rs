@@ -287,7 +287,9 @@ fn without_comments(source: &str) -> String {
 /// calls. A function that a call of the script creates costs it 0.1 µs.
 fn in_order_of_use(source: &str) -> String {
     // A statement or function begins with a line that is not indented.
-    let is_continued = |line: &str| line.starts_with([' ', '}']) || line.starts_with("e"); // end, else
+    let is_continued = |line: &str| {
+        line.starts_with([' ', '}']) || line.starts_with("end") || line.starts_with("else")
+    };
     let mut items: Vec<String> = Vec::new();
     for line in source.lines() {
         match items.last_mut() {
@@ -312,7 +314,7 @@ fn in_order_of_use(source: &str) -> String {
 fn append_needed<'a>(item: &str, functions: &mut Vec<(&'a str, &'a str)>, ordered: &mut String) {
     let is_in_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let words: BTreeSet<_> = item.split(|c| !is_in_name(c)).collect();
-    let is_needed = |(name, function): &(&str, &str)| words.contains(name) && *function != item;
+    let is_needed = |(name, _): &(&str, &str)| words.contains(name);
     while let Some(index) = functions.iter().position(is_needed) {
         let (_, function) = functions.remove(index);
         append_needed(function, functions, ordered);
