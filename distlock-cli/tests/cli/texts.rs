@@ -52,7 +52,10 @@ fn keys_are_shown_without_what_reorders_text_and_may_begin_with_a_dash() {
         "{ran:?}"
     );
 
-    let held = format!("\"$0\" inspect -- '{key}'; \"$0\" list; \"$0\" unlock --wait 0 -- '{key}'");
+    // The command runs until its lock is revoked, so the loss is always reported.
+    let held = format!(
+        "\"$0\" inspect -- '{key}'; \"$0\" list; \"$0\" unlock --wait 0 -- '{key}'; exec sleep 60"
+    );
     let program = env!("CARGO_BIN_EXE_distlock");
     let ran = output(shell(&server.url(), &run, &held).arg(program));
     let (stdout, stderr) = (text(&ran.stdout), text(&ran.stderr));
