@@ -29,7 +29,7 @@ end
 
 --@slow path
 --@include enter
-local request, l = open_request('mutex 1 1', now_text, fence_value)
+local request, l = open_request(now_text, fence_value, 'mutex', 1, 1)
 local mine = read_state(l, request.owner, value)
 -- Without the functions that grant, which take time to create.
 if is_full(l) and not mine then

@@ -8,6 +8,7 @@ local call = begin_call(ARGV[1], ARGV[2], string.match(ARGV[3], '^ ?(.*)$'), ser
 
 local function check_queue(lock, fence, first_arg, last_arg)
   local l = open_lock(call, lock, fence, QUEUE, ENTRIES)
+  call.work_left = math.max(call.work_left, MIN_WORK)
   read_state(l, '')
   note_caller(l) -- the queue of another kind of lock fails here
   local outcome = grant_next(l)

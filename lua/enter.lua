@@ -23,15 +23,13 @@ end
 
 -- Queues an owner. Returns false if the queue is full.
 local function join(l, request)
-  local call, owner = l.call, request.owner
-  if not redis.call('ZSCORE', l.queue, owner) then
-    local tail, max_waiters = redis.call('ZRANGE', l.queue, -1, -1, 'WITHSCORES'), tonumber(request.max_waiters)
-    local score, count = call.now_text, tail[1] and redis.call('ZCARD', l.queue) or 0
-    if count >= max_waiters and (count == 0 or make_room(l, owner, count) >= max_waiters) then return false end
-    if tail[1] and tonumber(tail[2]) >= call.now then score = string.format('%.0f', tail[2] + 1) end
-    set_queue_flag(l) -- first, because a queue without a flag would be ignored
-    redis.call('ZADD', l.queue, score, owner)
-  end
+  local call, owner, tail = l.call, request.owner, redis.call('ZRANGE', l.queue, -1, -1, 'WITHSCORES')
+  local score, count, max_waiters = call.now_text, tail[1] and redis.call('ZCARD', l.queue) or 0, tonumber(request.max_waiters)
+  local has_place = count < max_waiters or count > 0 and redis.call('ZSCORE', l.queue, owner)
+  if not has_place and (count == 0 or make_room(l, owner, count) >= max_waiters) then return false end
+  if tail[1] and tonumber(tail[2]) >= call.now then score = string.format('%.0f', tail[2] + 1) end
+  set_queue_flag(l) -- first, because a queue without a flag would be ignored
+  redis.call('ZADD', l.queue, 'NX', score, owner)
   redis.call('HSET', l.entries, owner, after(call, request.wait + 1000) .. ' ' .. request.ttl .. ' ' .. request.kind .. ' ' ..
     request.capacity .. ' ' .. request.weight .. ' ' .. request.name)
   -- The TTL of the queue exceeds its latest deadline, and a grant made just before it.
@@ -50,7 +48,7 @@ local function refuse(l, request, mine, outcome)
   if not refusal and (outcome ~= 'free' or l.used + request.weight > request.capacity) then
     refusal = request.wait == 0 and 'busy' or not join(l, request) and 'full' or outcome == 'more' and 'unfinished' or 'queued'
   end
-  return refusal and with_holders(l, { refusal, l.call.now, state(l) }, request.wait > 0)
+  return refusal and with_holders(l, { refusal, l.call.now, state(l), nil, nil, nil }, request.wait > 0)
 end
 
 local function enter(l, request, mine)
@@ -76,13 +74,12 @@ local function enter(l, request, mine)
   return 'held ' .. l.my_token .. ' ' .. call.now_text
 end
 
--- Reads the arguments of an acquire. `kind` has the kind, the capacity and the weight. Returns the request, and the lock.
-local function open_request(kind, now_text, fence_value)
-  local wait, max_waiters, channels = string.match(ARGV[2], '^%d+ (%d+) (%d+) ?([^\n]*)')
-  local name, capacity, weight = string.match(kind, '^(%l+) (%d+) (%d+)$')
+-- Reads the arguments of an acquire. Returns the request, and the lock.
+local function open_request(now_text, fence_value, kind, capacity, weight)
+  local wait, max_waiters, channels = string.match(ARGV[2], '^(%d+) (%d+) ?([^\n]*)', 18)
   local owner = string.sub(ARGV[1], 3, -2)
   local call = begin_call(client_of(owner), ARGV[4], channels, now_text)
-  return { owner = owner, ttl = tonumber(ARGV[3]), kind = name, capacity = tonumber(capacity), weight = tonumber(weight),
+  return { owner = owner, ttl = tonumber(ARGV[3]), kind = kind, capacity = tonumber(capacity), weight = tonumber(weight),
     wait = tonumber(wait), max_waiters = max_waiters, name = ARGV[5] },
     open_lock(call, KEYS[1], KEYS[2], QUEUE, ENTRIES, fence_value)
 end

@@ -36,7 +36,7 @@ local function grant_next(l, caller)
       l.used = l.used + weight
       if has_more then
         remove(l, owner)
-        if owner ~= caller then redis.call('HSET', l.entries, '?' .. client_id, after(call, short_lease + 250)) end
+        if owner ~= caller then redis.call('HSET', l.entries, '?' .. client_id, call.now + short_lease * 1000 + 250000) end
       else
         redis.call('DEL', l.queue, l.entries)
         l.is_noted = true
@@ -47,8 +47,8 @@ local function grant_next(l, caller)
       else
         put(l, owner, 'g', short_lease + 250, hold)
         -- After all writes, because the server may deny any of them to this user, and a grant without a lock is not a grant.
-        redis.pcall('PUBLISH', l.channels .. client_id, table.concat({ kind, owner, token, call.now_text,
-          short_lease, l.lock }, ' '))
+        redis.pcall('PUBLISH', l.channels .. client_id, kind .. ' ' .. owner .. ' ' .. token .. ' ' .. call.now_text .. ' ' ..
+          short_lease .. ' ' .. l.lock)
       end
       if not has_more then return 'free' end
     end

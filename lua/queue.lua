@@ -18,9 +18,8 @@ end
 local function open_lock(call, lock, fence, queue, entries, fence_value)
   local colon = string.find(lock, ':lock:', 1, true) -- behind the namespace, which does not contain this
   local start, key = string.sub(lock, 1, colon), string.sub(lock, colon + 5)
-  call.work_left = math.max(call.work_left, MIN_WORK)
   return { call = call, lock = lock, queue = start .. queue .. key, entries = start .. entries .. key, fence = fence,
-    channels = start .. 'client:' .. call.channels, fence_value = fence_value, used = 0 }
+    channels = start .. 'client:' .. call.channels, fence_value = fence_value, used = 0, is_noted = false }
 end
 
 local function after(call, ms)

@@ -5,5 +5,5 @@
 --@include enter
 local now_text = server_time()
 if now_text > ARGV[2] then return { 'late', tonumber(now_text) } end
-local request, l = open_request(ARGV[6], now_text)
+local request, l = open_request(now_text, nil, string.match(ARGV[6], '^(%l+) (%d+) (%d+)$'))
 return enter(l, request, read_state(l, request.owner))

@@ -1,12 +1,12 @@
 -- Fragment: the holder of a mutex, which is a lock of capacity 1. The lock's value is '2 owner token ttl since name': the longest
 -- TTL (ms) that the holder may set, and the start of the hold. A zero before the token means kept by min_hold, two mean revoked.
 local QUEUE, ENTRIES = 'queue', 'entry'
-local FLAGS, ZEROS = { [''] = 'h', ['0'] = 'k', ['00'] = 'r' }, { g = '', h = '', k = '0', r = '00' }
 
 local function parse(value)
   local owner, zeros, token, ttl, since, name = string.match(value, '^2 (%x+:%d+) (0*)([1-9]%d*) (%d+) (%d+) (.*)$')
-  if FLAGS[zeros] then
-    return owner, { flag = FLAGS[zeros], token = token, weight = 1, ttl = ttl, since = since, name = name }
+  local flag = zeros == '' and 'h' or zeros == '0' and 'k' or zeros == '00' and 'r'
+  if flag then
+    return owner, { flag = flag, token = token, weight = 1, ttl = ttl, since = since, name = name }
   end
 end
 
@@ -14,7 +14,7 @@ end
 local function read_state(l, owner, value)
   value = value or redis.call('GET', l.lock)
   if not value then return end
-  l.holder, l.hold = parse(value)
+  l.value, l.holder, l.hold = value, parse(value)
   if not l.hold then error('FOREIGN the lock key holds a value that distlock did not write') end
   l.kind, l.capacity, l.used = 'mutex', 1, 1
   return l.holder == owner and l.hold or nil
@@ -59,13 +59,15 @@ end
 
 local function write_value(l, owner, flag, hold, ...)
   l.kind, l.capacity, l.used, l.holder, l.hold, hold.flag = 'mutex', 1, 1, owner, hold, flag
-  redis.call('SET', l.lock, '2 ' .. owner .. ' ' .. ZEROS[flag] .. hold.token .. ' ' .. hold.ttl .. ' ' .. hold.since .. ' ' .. hold.name, ...)
+  local zeros = flag == 'k' and '0' or flag == 'r' and '00' or ''
+  l.value = '2 ' .. owner .. ' ' .. zeros .. hold.token .. ' ' .. hold.ttl .. ' ' .. hold.since .. ' ' .. hold.name
+  redis.call('SET', l.lock, l.value, ...)
 end
 
 -- Writes a hold for `ttl` ms. A kept hold can be kept for no longer.
 local function put(l, owner, flag, ttl, hold)
   if flag == 'k' then hold.ttl = ttl end
-  write_value(l, owner, flag, hold, 'PXAT', tonumber(string.sub(l.call.now_text, 1, -4)) + ttl)
+  write_value(l, owner, flag, hold, 'PX', ttl)
 end
 
 local function mark_revoked(l, owner, hold)
@@ -91,11 +93,12 @@ local function record(l, hold, left)
 end
 
 -- Appends the holder, as a field of a counted lock. A command that waits does not shorten its TTL: the waiter's next queue
--- check, at most half a second away, does.
+-- check, at most half a second away, does. It gets the lock's value, which costs less, unless it must know when the hold ends.
 local function with_holders(l, reply, waits)
   if l.used > 0 then
     reply[#reply + 1] = l.holder
-    reply[#reply + 1] = record(l, l.hold, waits and redis.call('PTTL', l.lock) or remaining(l))
+    local is_short = waits and l.hold.flag ~= 'k'
+    reply[#reply + 1] = is_short and l.value or record(l, l.hold, waits and redis.call('PTTL', l.lock) or remaining(l))
   end
   return reply
 end

@@ -138,7 +138,9 @@ impl ScriptContext<'_> {
         let mut holders = Vec::new();
         while let Some(owner) = reply.next() {
             let (owner, record) = (reply::text(owner)?, reply.text()?);
-            holders.extend(self.decode_hold(at, &owner, &record));
+            // Who waits for a mutex gets its value.
+            let hold = self.decode_hold(at, &owner, &record);
+            holders.extend(hold.or_else(|| self.decode_holder(&record, None)));
         }
         holders.sort_by_key(|holder| (holder.since, holder.token));
         Ok(holders)
