@@ -14,10 +14,10 @@ use crate::args::once::Once;
 use crate::captures;
 use crate::duration::Time;
 use crate::errors::Errors;
-use crate::kind::Kind;
-use crate::names::{ARGUMENTS, argument_list, example, unknown};
-
-use crate::policy::Policy;
+use crate::kind::{Count, Kind, Mode};
+use crate::limits::{self, MAX_KEYS, MAX_METADATA, is_hidden};
+use crate::names::{Argument, argument_list};
+use crate::policy::{OnBusy, Policy};
 use crate::value::{self, string_literal, without_groups};
 
 mod control_flow;
@@ -69,76 +69,46 @@ impl Args {
             key_fn: None,
             krate: parse_quote!(::distlock),
         };
-        // A key with an error must not be reported as missing as well.
-        let mut key_is_given = false;
-        let mut given_names: Vec<String> = Vec::new();
-        let (mut min_hold_at, mut wait_at) = (attribute, attribute);
-        for Argument { name, value } in parse_arguments(tokens, errors) {
-            let text = name.to_string();
-            if matches!(&*text, "key" | "keys") {
-                if key_is_given && !given_names.contains(&text) {
-                    errors.push_at(
-                        name.span(),
-                        "`key` and `keys` are both given: write every key in `keys`",
-                    );
-                    continue;
-                }
-                key_is_given = true;
-            }
-            if given_names.contains(&text) {
-                errors.push_at(name.span(), format!("`{text}` is given twice: keep one"));
-                continue;
-            }
-            let Some(value) = value else {
-                given_names.push(text);
-                continue;
+        let mut given = Given::default();
+        for Assignment {
+            argument,
+            place,
+            value,
+        } in parse_assignments(tokens, errors)
+        {
+            let other = match argument {
+                Argument::Key => Some(Argument::Keys),
+                Argument::Keys => Some(Argument::Key),
+                _ => None,
             };
-            if let Err(error) = control_flow::check(&text, &value) {
-                errors.push(error);
-                given_names.push(text);
+            if given.contains(argument) {
+                errors.push_at(place, format!("`{argument}` is given twice: keep one"));
                 continue;
             }
-            match text.as_str() {
-                "min_hold" => min_hold_at = value.span(),
-                "wait" => wait_at = value.span(),
-                _ => {}
+            if other.is_some_and(|other| given.contains(other)) {
+                errors.push_at(
+                    place,
+                    "`key` and `keys` are both given: write every key in `keys`",
+                );
+                continue;
             }
-            let result = match text.as_str() {
-                "key" => read_key(&value).map(|key| args.keys = vec![key]),
-                "keys" => read_keys(&value).map(|keys| {
-                    (args.keys, args.several_keys) = (keys, true);
-                }),
-                "lease" => Time::read(&text, value).map(|time| args.lease = Some(time)),
-                "wait" => Time::read(&text, value).map(|time| args.wait = Some(time)),
-                "max_hold" => Time::read(&text, value).map(|time| args.max_hold = Some(time)),
-                "min_hold" => Time::read(&text, value).map(|time| args.min_hold = Some(time)),
-                "once_per" | "once_for" | "record_ttl" => args.once.read(&text, value),
-                "on_busy" | "run_if" | "lock_if" => args.policy.read(&text, value),
-                "min_replicas" => read_min_replicas(&value).map(|n| args.min_replicas = Some(n)),
-                "permits" | "weight" | "mode" => args.kind.read(&text, value),
-                "manager" => {
-                    value::expression(&text, value).map(|manager| args.manager = Some(manager))
-                }
-                "on_lost" => read_on_lost(&value).map(|finish| args.finish_on_loss = finish),
-                "on_error" => {
-                    value::function(&text, value).map(|on_error| args.on_error = Some(on_error))
-                }
-                "label" => read_label(&value).map(|label| args.label = Some(label)),
-                "metadata" => read_metadata(value).map(|text| args.metadata = Some(text)),
-                "key_fn" => read_key_fn(&value).map(|name| args.key_fn = Some(name)),
-                // `parse_arguments` accepts no other name.
-                _ => read_crate(value).map(|path| args.krate = path),
-            };
-            given_names.push(text);
-            if let Err(error) = result {
+            let checked = value.map(|value| {
+                control_flow::check(argument, &value)?;
+                Ok(value)
+            });
+            let value = checked.and_then(|value| value.map_err(|error| errors.push(error)).ok());
+            given.0.push((argument, value.as_ref().map(Expr::span)));
+            if let Some(value) = value
+                && let Err(error) = args.set(argument, value)
+            {
                 errors.push(error);
             }
         }
-        args.check_durations(min_hold_at, wait_at, errors);
+        args.check_durations(&given, errors);
         args.kind.check(args.several_keys, errors);
         args.policy.check(errors);
-        args.once.check(&given_names, errors);
-        if !key_is_given {
+        Once::check(&given, errors);
+        if !given.contains(Argument::Key) && !given.contains(Argument::Keys) {
             errors.push_at(
                 attribute,
                 "`key` is missing: write `#[distributed_lock(key = \"inventory:<item_id>\")]`, \
@@ -148,8 +118,41 @@ impl Args {
         args
     }
 
+    fn set(&mut self, argument: Argument, value: Expr) -> syn::Result<()> {
+        let time = |range, value| Time::read(argument, range, value).map(Some);
+        match argument {
+            Argument::Key => self.keys = vec![read_key(&value)?],
+            Argument::Keys => (self.keys, self.several_keys) = (read_keys(&value)?, true),
+            Argument::Lease => self.lease = time(limits::LEASE, value)?,
+            Argument::Wait => self.wait = time(limits::WAIT, value)?,
+            Argument::MaxHold => self.max_hold = time(limits::MAX_HOLD, value)?,
+            Argument::MinHold => self.min_hold = time(limits::MIN_HOLD, value)?,
+            Argument::OncePer => self.once.per = time(limits::RECORD, value)?,
+            Argument::OnceFor => self.once.value = Some(once::read_value(value)?),
+            Argument::RecordTtl => self.once.record_ttl = time(limits::RECORD, value)?,
+            Argument::OnBusy => self.policy.on_busy = Some(OnBusy::read(argument, value)?),
+            Argument::RunIf => self.policy.run_if = Some(value::expression(argument, value)?),
+            Argument::LockIf => self.policy.lock_if = Some(value::expression(argument, value)?),
+            Argument::MinReplicas => self.min_replicas = Some(read_min_replicas(argument, &value)?),
+            Argument::Permits => self.kind.permits = Some(Count::read(argument, value)?),
+            Argument::Weight => self.kind.weight = Some(Count::read(argument, value)?),
+            Argument::Mode => self.kind.mode = Some(Mode::read(argument, &value)?),
+            Argument::Manager => self.manager = Some(value::expression(argument, value)?),
+            Argument::OnLost => self.finish_on_loss = read_on_lost(argument, &value)?,
+            Argument::OnError => self.on_error = Some(value::function(argument, value)?),
+            Argument::Label => self.label = Some(read_label(argument, &value)?),
+            Argument::Metadata => self.metadata = Some(read_metadata(value)?),
+            Argument::KeyFn => self.key_fn = Some(read_key_fn(argument, &value)?),
+            Argument::Crate => self.krate = read_crate(value)?,
+        }
+        Ok(())
+    }
+
     /// Reports durations that contradict each other.
-    fn check_durations(&self, min_hold_at: Span, wait_at: Span, errors: &mut Errors) {
+    fn check_durations(&self, given: &Given, errors: &mut Errors) {
+        let Some(min_hold_at) = given.place(Argument::MinHold) else {
+            return;
+        };
         if self.several_keys && self.min_hold.is_some() {
             errors.push_at(
                 min_hold_at,
@@ -171,6 +174,7 @@ impl Args {
         }
         if let (Some(wait), Some(min_hold)) = (literal(&self.wait), min_hold)
             && wait >= min_hold
+            && let Some(wait_at) = given.place(Argument::Wait)
         {
             errors.push_at(
                 wait_at,
@@ -193,19 +197,33 @@ impl Args {
     }
 }
 
+/// The arguments that are given, each with the place of its value if that could be read.
+#[derive(Default)]
+pub(crate) struct Given(Vec<(Argument, Option<Span>)>);
+
+impl Given {
+    fn contains(&self, argument: Argument) -> bool {
+        self.0.iter().any(|(given, _)| *given == argument)
+    }
+
+    fn place(&self, argument: Argument) -> Option<Span> {
+        let mut given = self.0.iter();
+        given.find(|(given, _)| *given == argument)?.1
+    }
+}
+
 /// An argument `name = value`, without a value if it could not be read, which is already reported.
-struct Argument {
-    name: Ident,
+struct Assignment {
+    argument: Argument,
+    place: Span,
     value: Option<Expr>,
 }
 
-fn parse_arguments(tokens: TokenStream, errors: &mut Errors) -> Vec<Argument> {
-    let mut arguments = Vec::new();
+fn parse_assignments(tokens: TokenStream, errors: &mut Errors) -> Vec<Assignment> {
+    let mut assignments = Vec::new();
     let parser = |input: ParseStream<'_>| {
         while !input.is_empty() {
-            if let Some(argument) = argument(input, errors) {
-                arguments.push(argument);
-            }
+            assignments.extend(assignment(input, errors));
             if input.is_empty() || input.parse::<Option<Token![,]>>()?.is_some() {
                 continue;
             }
@@ -225,11 +243,11 @@ fn parse_arguments(tokens: TokenStream, errors: &mut Errors) -> Vec<Argument> {
     if let Err(error) = parser.parse2(tokens) {
         errors.push(error);
     }
-    arguments
+    assignments
 }
 
 /// Reads one argument. After an error, the input is at the comma before the next argument.
-fn argument(input: ParseStream<'_>, errors: &mut Errors) -> Option<Argument> {
+fn assignment(input: ParseStream<'_>, errors: &mut Errors) -> Option<Assignment> {
     if input.peek(Lit) {
         let error = match input.parse::<Lit>() {
             Ok(Lit::Str(text)) => syn::Error::new(
@@ -242,8 +260,9 @@ fn argument(input: ParseStream<'_>, errors: &mut Errors) -> Option<Argument> {
         errors.push(error);
         let _ = skip_argument(input);
         // Whatever the literal is, it was meant as the key.
-        return Some(Argument {
-            name: Ident::new("key", Span::call_site()),
+        return Some(Assignment {
+            argument: Argument::Key,
+            place: Span::call_site(),
             value: None,
         });
     }
@@ -252,37 +271,45 @@ fn argument(input: ParseStream<'_>, errors: &mut Errors) -> Option<Argument> {
         let _ = skip_argument(input);
         return None;
     };
-    let legal = ARGUMENTS.iter().find(|(legal, _)| name == legal);
-    let Some((_, example)) = legal else {
-        errors.push(unknown(&name));
-        let _ = skip_argument(input);
-        return None;
-    };
-    if !input.peek(Token![=]) || input.peek(Token![==]) {
-        errors.push_at(
-            name.span(),
-            format!("`{name}` takes its value after `=`: write `{example}`"),
-        );
-        let _ = skip_argument(input);
-        return Some(Argument { name, value: None });
-    }
-    let _ = input.parse::<Token![=]>();
-    if input.is_empty() || input.peek(Token![,]) {
-        errors.push_at(
-            name.span(),
-            format!("`{name}` has no value: write `{example}`"),
-        );
-        return Some(Argument { name, value: None });
-    }
-    let value = match input.parse::<Expr>() {
-        Ok(value) => Some(value),
+    let place = name.span();
+    let argument = match Argument::named(&name) {
+        Ok(argument) => argument,
         Err(error) => {
             errors.push(error);
             let _ = skip_argument(input);
-            None
+            return None;
         }
     };
-    Some(Argument { name, value })
+    let example = argument.example();
+    let mut value = None;
+    if !input.peek(Token![=]) || input.peek(Token![==]) {
+        errors.push_at(
+            place,
+            format!("`{argument}` takes its value after `=`: write `{example}`"),
+        );
+        let _ = skip_argument(input);
+    } else {
+        let _ = input.parse::<Token![=]>();
+        if input.is_empty() || input.peek(Token![,]) {
+            errors.push_at(
+                place,
+                format!("`{argument}` has no value: write `{example}`"),
+            );
+        } else {
+            match input.parse::<Expr>() {
+                Ok(expr) => value = Some(expr),
+                Err(error) => {
+                    errors.push(error);
+                    let _ = skip_argument(input);
+                }
+            }
+        }
+    }
+    Some(Assignment {
+        argument,
+        place,
+        value,
+    })
 }
 
 fn starts_argument(input: ParseStream<'_>) -> bool {
@@ -310,7 +337,7 @@ fn not_an_argument(span: Span) -> syn::Error {
         span,
         format!(
             "expected an argument such as `{}`; the arguments are {}",
-            ARGUMENTS[0].1,
+            Argument::Key.example(),
             argument_list()
         ),
     )
@@ -326,12 +353,9 @@ fn read_key(value: &Expr) -> syn::Result<LitStr> {
     })
 }
 
-/// Largest number of keys, as in the `distlock` crate.
-const MAX_KEYS: usize = 64;
-
 fn read_keys(value: &Expr) -> syn::Result<Vec<LitStr>> {
     let refuse = |what: &str| {
-        let message = format!("{what}: write `{}`", example("keys"));
+        let message = format!("{what}: write `{}`", Argument::Keys.example());
         Err(syn::Error::new_spanned(value, message))
     };
     let Expr::Array(list) = without_groups(value) else {
@@ -346,12 +370,12 @@ fn read_keys(value: &Expr) -> syn::Result<Vec<LitStr>> {
     }
 }
 
-fn read_min_replicas(value: &Expr) -> syn::Result<u32> {
-    let example = example("min_replicas");
+fn read_min_replicas(argument: Argument, value: &Expr) -> syn::Result<u32> {
+    let example = argument.example();
     let message = match value::int_literal(value).map(LitInt::base10_parse) {
         Some(Ok(n)) => return Ok(n),
         Some(Err(_)) => format!("`min_replicas` is a number of replicas: write `{example}`"),
-        None => value::number_mistake("min_replicas", value).unwrap_or_else(|| {
+        None => value::number_mistake(argument, value).unwrap_or_else(|| {
             format!(
                 "`min_replicas` is a number, such as `{example}`: for a value known only at run time, use \
                  `LockManagerBuilder::min_replicas`"
@@ -361,12 +385,12 @@ fn read_min_replicas(value: &Expr) -> syn::Result<u32> {
     Err(syn::Error::new_spanned(value, message))
 }
 
-fn read_on_lost(value: &Expr) -> syn::Result<bool> {
+fn read_on_lost(argument: Argument, value: &Expr) -> syn::Result<bool> {
     match string_literal(value).map(LitStr::value).as_deref() {
         Some("cancel") => Ok(false),
         Some("finish") => Ok(true),
         _ => Err(value::expected_words(
-            "on_lost",
+            argument,
             value,
             &["cancel", "finish"],
             "`on_lost` is \"cancel\" (a lost lock stops the body at its next await; the default) \
@@ -375,7 +399,7 @@ fn read_on_lost(value: &Expr) -> syn::Result<bool> {
     }
 }
 
-fn read_label(value: &Expr) -> syn::Result<LitStr> {
+fn read_label(argument: Argument, value: &Expr) -> syn::Result<LitStr> {
     let mistake = match string_literal(value) {
         None => {
             "`label` must be a string literal, because metrics need one name for all calls: write"
@@ -388,17 +412,8 @@ fn read_label(value: &Expr) -> syn::Result<LitStr> {
         }
         Some(text) => return Ok(text.clone()),
     };
-    let message = format!("{mistake} `{}`", example("label"));
+    let message = format!("{mistake} `{}`", argument.example());
     Err(syn::Error::new_spanned(value, message))
-}
-
-/// Largest size of metadata, in bytes, as in the `distlock` crate.
-const MAX_METADATA: usize = 256;
-
-/// Returns true for a character that the `distlock` crate rejects in names: it ends a line, or sets
-/// the direction of text.
-fn is_hidden(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Reads a text. Only a literal can be checked here.
@@ -418,7 +433,7 @@ fn read_metadata(value: Expr) -> syn::Result<Expr> {
     ))
 }
 
-fn read_key_fn(value: &Expr) -> syn::Result<Ident> {
+fn read_key_fn(argument: Argument, value: &Expr) -> syn::Result<Ident> {
     let name = match without_groups(value) {
         Expr::Path(path) if path.qself.is_none() => path.path.get_ident(),
         _ => None,
@@ -428,7 +443,7 @@ fn read_key_fn(value: &Expr) -> syn::Result<Ident> {
         .ok_or_else(|| {
             let message = format!(
                 "`key_fn` is the name of a new function: write a name without quotes and without a path, such as `{}`",
-                example("key_fn")
+                argument.example()
             );
             syn::Error::new_spanned(value, message)
         })

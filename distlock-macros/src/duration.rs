@@ -2,39 +2,18 @@
 
 use syn::{Expr, ExprLit, ExprUnary, Lit, UnOp};
 
-use crate::names::example;
+use crate::limits::Range;
+use crate::names::Argument;
 use crate::value::{string_literal, without_groups};
-
-const DAY: u64 = 24 * 3_600_000;
 
 /// The units from the largest to the smallest, in milliseconds.
 const UNITS: [(&str, u64); 5] = [
-    ("d", DAY),
+    ("d", 24 * 3_600_000),
     ("h", 3_600_000),
     ("m", 60_000),
     ("s", 1_000),
     ("ms", 1),
 ];
-
-/// The permitted milliseconds of an argument, both ends included.
-#[derive(Debug, Clone, Copy)]
-struct Range {
-    min: u64,
-    max: u64,
-}
-
-const LEASE: Range = Range { min: 50, max: DAY };
-const WAIT: Range = Range { min: 0, max: DAY };
-const MAX_HOLD: Range = Range {
-    min: 1,
-    max: u64::MAX,
-};
-const MIN_HOLD: Range = Range { min: 1, max: DAY };
-/// Of `once_per` and `record_ttl`.
-const RECORD: Range = Range {
-    min: 1_000,
-    max: 366 * DAY,
-};
 
 /// The duration of an argument.
 pub(crate) enum Time {
@@ -45,20 +24,13 @@ pub(crate) enum Time {
 }
 
 impl Time {
-    pub(crate) fn read(argument: &str, value: Expr) -> syn::Result<Time> {
+    pub(crate) fn read(argument: Argument, range: Range, value: Expr) -> syn::Result<Time> {
         if let Some(text) = string_literal(&value) {
-            let range = match argument {
-                "lease" => LEASE,
-                "wait" => WAIT,
-                "max_hold" => MAX_HOLD,
-                "once_per" | "record_ttl" => RECORD,
-                _ => MIN_HOLD,
-            };
             return parse(argument, &text.value(), range)
                 .map(Time::Millis)
                 .map_err(|message| syn::Error::new(text.span(), message));
         }
-        let example = example(argument);
+        let example = argument.example();
         let message = match without_groups(&value) {
             Expr::Lit(ExprLit {
                 lit: Lit::Int(number),
@@ -101,20 +73,24 @@ impl Time {
 }
 
 /// Returns the milliseconds in `text`, or the text of an error with a remedy.
-fn parse(argument: &str, text: &str, range: Range) -> Result<u64, String> {
+fn parse(argument: Argument, text: &str, range: Range) -> Result<u64, String> {
     let millis = total(text)?;
     if millis < range.min {
         return Err(match (argument, millis) {
-            ("lease", 0) => "a `lease` of zero is lost before it is held: write the time after \
+            (Argument::Lease, 0) => {
+                "a `lease` of zero is lost before it is held: write the time after \
                              which a crashed holder frees the key, such as \"30s\""
-                .into(),
-            ("lease", _) => format!(
+                    .into()
+            }
+            (Argument::Lease, _) => format!(
                 "a `lease` of {text:?} is too short to be renewed in time: write at least \"50ms\""
             ),
-            ("max_hold", _) => "`max_hold` of zero leaves the body no time: leave the argument \
+            (Argument::MaxHold, _) => {
+                "`max_hold` of zero leaves the body no time: leave the argument \
                                 out to have no limit"
-                .into(),
-            ("once_per" | "record_ttl", _) => {
+                    .into()
+            }
+            (Argument::OncePer | Argument::RecordTtl, _) => {
                 format!("`{argument}` of {text:?} is too short: write at least \"1s\"")
             }
             _ => format!("`{argument}` of zero does nothing: leave the argument out"),
@@ -122,11 +98,11 @@ fn parse(argument: &str, text: &str, range: Range) -> Result<u64, String> {
     }
     if millis > range.max {
         return Err(match argument {
-            "lease" => format!(
+            Argument::Lease => format!(
                 "a `lease` of {text:?} is too long: a crashed holder would block the key for that \
                  long; write at most \"24h\" (the lease is renewed for as long as the body runs)"
             ),
-            "once_per" | "record_ttl" => {
+            Argument::OncePer | Argument::RecordTtl => {
                 format!("`{argument}` is at most 366 days: write \"366d\" or less")
             }
             _ => format!("`{argument}` is at most one day: write \"24h\" or less"),

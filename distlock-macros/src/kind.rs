@@ -7,42 +7,30 @@ use syn::{Expr, LitInt};
 
 use crate::captures;
 use crate::errors::Errors;
-use crate::names::example;
+use crate::limits::MAX_PERMITS;
+use crate::names::Argument;
 use crate::value::{self, string_literal, without_groups};
-
-/// Largest number of permits, as in the `distlock` crate.
-const MAX_PERMITS: u32 = 1_000;
 
 /// The kind of the lock. Without arguments it is a mutex.
 #[derive(Default)]
 pub(crate) struct Kind {
-    permits: Option<Count>,
-    weight: Option<Count>,
-    mode: Option<Mode>,
+    pub(crate) permits: Option<Count>,
+    pub(crate) weight: Option<Count>,
+    pub(crate) mode: Option<Mode>,
 }
 
 /// A number, and its value if it is a literal.
-struct Count {
+pub(crate) struct Count {
     expr: Expr,
     value: Option<u32>,
 }
 
-struct Mode {
+pub(crate) struct Mode {
     is_write: bool,
     place: Span,
 }
 
 impl Kind {
-    /// Reads one of the three arguments.
-    pub(crate) fn read(&mut self, argument: &str, value: Expr) -> syn::Result<()> {
-        match argument {
-            "permits" => self.permits = Some(read_count(argument, value)?),
-            "weight" => self.weight = Some(read_count(argument, value)?),
-            _ => self.mode = Some(read_mode(&value)?),
-        }
-        Ok(())
-    }
-
     /// Reports arguments that contradict each other. `several_keys` is true with `keys`.
     pub(crate) fn check(&self, several_keys: bool, errors: &mut Errors) {
         let several = "cannot be used with `keys`, each of which one call holds at a time: write a single `key`, and \
@@ -120,43 +108,46 @@ impl Kind {
     }
 }
 
-/// Reads a number of permits. Only a literal can be checked here.
-fn read_count(argument: &str, expr: Expr) -> syn::Result<Count> {
-    let number = value::int_literal(&expr).map(LitInt::base10_parse::<u32>);
-    let message = match number {
-        Some(Ok(n @ 1..=MAX_PERMITS)) => {
-            let value = Some(n);
-            return Ok(Count { expr, value });
-        }
-        Some(_) => format!(
-            "`{argument}` is out of range: write a number from 1 to {MAX_PERMITS}, such as `{}`",
-            example(argument)
-        ),
-        None => match value::number_mistake(argument, &expr) {
-            Some(mistake) => mistake,
-            None if matches!(without_groups(&expr), Expr::Lit(_)) => {
-                let example = example(argument);
-                format!("`{argument}` is a number of permits: write `{example}`")
+impl Count {
+    /// Reads a number of permits. Only a literal can be checked here.
+    pub(crate) fn read(argument: Argument, expr: Expr) -> syn::Result<Count> {
+        let number = value::int_literal(&expr).map(LitInt::base10_parse::<u32>);
+        let example = argument.example();
+        let message = match number {
+            Some(Ok(n @ 1..=MAX_PERMITS)) => {
+                let value = Some(n);
+                return Ok(Count { expr, value });
             }
-            None => return Ok(Count { expr, value: None }),
-        },
-    };
-    Err(syn::Error::new_spanned(expr, message))
+            Some(_) => format!(
+                "`{argument}` is out of range: write a number from 1 to {MAX_PERMITS}, such as `{example}`"
+            ),
+            None => match value::number_mistake(argument, &expr) {
+                Some(mistake) => mistake,
+                None if matches!(without_groups(&expr), Expr::Lit(_)) => {
+                    format!("`{argument}` is a number of permits: write `{example}`")
+                }
+                None => return Ok(Count { expr, value: None }),
+            },
+        };
+        Err(syn::Error::new_spanned(expr, message))
+    }
 }
 
-fn read_mode(value: &Expr) -> syn::Result<Mode> {
-    let mode = |is_write| {
-        let place = value.span();
-        Ok(Mode { is_write, place })
-    };
-    match string_literal(value).map(|text| text.value()).as_deref() {
-        Some("read") => mode(false),
-        Some("write") => mode(true),
-        _ => Err(value::expected_words(
-            "mode",
-            value,
-            &["read", "write"],
-            "`mode` is \"read\" (next to other reads of the key) or \"write\" (alone)",
-        )),
+impl Mode {
+    pub(crate) fn read(argument: Argument, value: &Expr) -> syn::Result<Mode> {
+        let mode = |is_write| {
+            let place = value.span();
+            Ok(Mode { is_write, place })
+        };
+        match string_literal(value).map(|text| text.value()).as_deref() {
+            Some("read") => mode(false),
+            Some("write") => mode(true),
+            _ => Err(value::expected_words(
+                argument,
+                value,
+                &["read", "write"],
+                "`mode` is \"read\" (next to other reads of the key) or \"write\" (alone)",
+            )),
+        }
     }
 }

@@ -10,6 +10,7 @@ mod function;
 mod key_fn;
 mod kind;
 mod lazy;
+mod limits;
 mod names;
 mod policy;
 mod request;

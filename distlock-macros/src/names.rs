@@ -1,36 +1,64 @@
 //! The names of the arguments.
 
+use std::fmt;
+
 use proc_macro2::Ident;
 use syn::ext::IdentExt as _;
 
 use crate::errors::{list, nearest};
 
-/// Every argument, with an example that can be pasted.
-pub(crate) const ARGUMENTS: [(&str, &str); 23] = [
-    ("key", "key = \"inventory:<item_id>\""),
-    ("keys", "keys = [\"account:<from>\", \"account:<to>\"]"),
-    ("lease", "lease = \"30s\""),
-    ("wait", "wait = \"10s\""),
-    ("max_hold", "max_hold = \"5m\""),
-    ("min_hold", "min_hold = \"10s\""),
-    ("once_per", "once_per = \"1h\""),
-    ("once_for", "once_for = event.id"),
-    ("record_ttl", "record_ttl = \"30d\""),
-    ("on_busy", "on_busy = \"skip\""),
-    ("run_if", "run_if = self.is_enabled"),
-    ("lock_if", "lock_if = self.is_shared"),
-    ("min_replicas", "min_replicas = 1"),
-    ("permits", "permits = 3"),
-    ("weight", "weight = 2"),
-    ("mode", "mode = \"read\""),
-    ("manager", "manager = self.locks"),
-    ("on_lost", "on_lost = \"finish\""),
-    ("on_error", "on_error = |error| None"),
-    ("label", "label = \"reservations\""),
-    ("metadata", "metadata = job_id"),
-    ("key_fn", "key_fn = reserve_key"),
-    ("crate", "crate = ::distlock"),
-];
+macro_rules! arguments {
+    ($($argument:ident = $name:literal, $example:literal;)*) => {
+        /// The name of an argument.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Argument {
+            $($argument,)*
+        }
+
+        impl Argument {
+            pub(crate) const ALL: &[Argument] = &[$(Argument::$argument,)*];
+
+            pub(crate) fn name(self) -> &'static str {
+                match self {
+                    $(Argument::$argument => $name,)*
+                }
+            }
+
+            /// Returns an example that can be pasted.
+            pub(crate) fn example(self) -> &'static str {
+                match self {
+                    $(Argument::$argument => $example,)*
+                }
+            }
+        }
+    };
+}
+
+arguments! {
+    Key = "key", "key = \"inventory:<item_id>\"";
+    Keys = "keys", "keys = [\"account:<from>\", \"account:<to>\"]";
+    Lease = "lease", "lease = \"30s\"";
+    Wait = "wait", "wait = \"10s\"";
+    MaxHold = "max_hold", "max_hold = \"5m\"";
+    MinHold = "min_hold", "min_hold = \"10s\"";
+    OncePer = "once_per", "once_per = \"1h\"";
+    OnceFor = "once_for", "once_for = event.id";
+    RecordTtl = "record_ttl", "record_ttl = \"30d\"";
+    OnBusy = "on_busy", "on_busy = \"skip\"";
+    RunIf = "run_if", "run_if = self.is_enabled";
+    LockIf = "lock_if", "lock_if = self.is_shared";
+    MinReplicas = "min_replicas", "min_replicas = 1";
+    Permits = "permits", "permits = 3";
+    Weight = "weight", "weight = 2";
+    Mode = "mode", "mode = \"read\"";
+    Manager = "manager", "manager = self.locks";
+    OnLost = "on_lost", "on_lost = \"finish\"";
+    OnError = "on_error", "on_error = |error| None";
+    Label = "label", "label = \"reservations\"";
+    Metadata = "metadata", "metadata = job_id";
+    KeyFn = "key_fn", "key_fn = reserve_key";
+    Crate = "crate", "crate = ::distlock";
+}
 
 /// The names of these arguments in other lock libraries.
 const FOREIGN_NAMES: [(&str, &str); 24] = [
@@ -60,10 +88,24 @@ const FOREIGN_NAMES: [(&str, &str); 24] = [
     ("krate", "crate"),
 ];
 
+impl Argument {
+    pub(crate) fn named(name: &Ident) -> syn::Result<Argument> {
+        let is_named = |argument: &&Argument| name == argument.name();
+        let found = Argument::ALL.iter().find(is_named);
+        found.copied().ok_or_else(|| unknown(name))
+    }
+}
+
+impl fmt::Display for Argument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// Returns the error for an argument that does not exist.
-pub(crate) fn unknown(name: &Ident) -> syn::Error {
+fn unknown(name: &Ident) -> syn::Error {
     let text = name.unraw().to_string();
-    let names = ARGUMENTS.iter().map(|(legal, _)| *legal);
+    let names = Argument::ALL.iter().map(|argument| argument.name());
     let suggestion = FOREIGN_NAMES
         .iter()
         .find(|(other, _)| *other == text)
@@ -81,14 +123,6 @@ pub(crate) fn unknown(name: &Ident) -> syn::Error {
     )
 }
 
-/// Returns the example of an argument.
-pub(crate) fn example(argument: &str) -> &'static str {
-    ARGUMENTS
-        .iter()
-        .find(|(legal, _)| *legal == argument)
-        .map_or(ARGUMENTS[0].1, |(_, example)| example)
-}
-
 pub(crate) fn argument_list() -> String {
-    list(ARGUMENTS.iter().map(|(legal, _)| *legal))
+    list(Argument::ALL.iter().map(|argument| argument.name()))
 }

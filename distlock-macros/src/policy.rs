@@ -6,6 +6,7 @@ use quote::quote_spanned;
 use syn::{Expr, Path};
 
 use crate::errors::Errors;
+use crate::names::Argument;
 use crate::value::{self, string_literal};
 
 /// The result of a skipped call.
@@ -19,21 +20,11 @@ pub(crate) enum OnBusy {
 #[derive(Default)]
 pub(crate) struct Policy {
     pub(crate) on_busy: Option<OnBusy>,
-    run_if: Option<Expr>,
-    lock_if: Option<Expr>,
+    pub(crate) run_if: Option<Expr>,
+    pub(crate) lock_if: Option<Expr>,
 }
 
 impl Policy {
-    /// Reads one of the three arguments.
-    pub(crate) fn read(&mut self, argument: &str, value: Expr) -> syn::Result<()> {
-        match argument {
-            "on_busy" => self.on_busy = Some(OnBusy::read(value)?),
-            "run_if" => self.run_if = Some(value::expression(argument, value)?),
-            _ => self.lock_if = Some(value::expression(argument, value)?),
-        }
-        Ok(())
-    }
-
     /// Reports a missing argument.
     pub(crate) fn check(&self, errors: &mut Errors) {
         if let (Some(run_if), None) = (&self.run_if, &self.on_busy) {
@@ -99,14 +90,14 @@ impl OnBusy {
         }
     }
 
-    fn read(value: Expr) -> syn::Result<OnBusy> {
+    pub(crate) fn read(argument: Argument, value: Expr) -> syn::Result<OnBusy> {
         match string_literal(&value).map(|text| text.value()) {
             Some(text) if text == "skip" => Ok(OnBusy::Skip),
             None if !value::is_word(&value, "skip") => {
-                value::function("on_busy", value).map(OnBusy::Function)
+                value::function(argument, value).map(OnBusy::Function)
             }
             _ => Err(value::expected_words(
-                "on_busy",
+                argument,
                 &value,
                 &["skip"],
                 "`on_busy` is \"skip\" (a busy call returns `()`, `None` or `Ok` of these), or a function from the \

@@ -9,10 +9,8 @@ use syn::ext::IdentExt as _;
 use syn::{Index, LitStr, Token};
 
 use crate::errors::{Errors, list, nearest};
+use crate::limits::MAX_KEY;
 use crate::template::path::{Path, PathError, Step};
-
-/// The limit of the `distlock` crate for a whole key, in bytes.
-const MAX_KEY: usize = 512;
 
 /// The names with which a placeholder may start.
 pub(crate) struct Scope {

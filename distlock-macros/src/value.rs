@@ -5,7 +5,7 @@ use quote::{ToTokens as _, quote_spanned};
 use syn::spanned::Spanned as _;
 use syn::{Expr, ExprLit, ExprUnary, Lit, LitInt, LitStr, UnOp};
 
-use crate::names::example;
+use crate::names::Argument;
 
 /// Removes the invisible groups that `macro_rules!` puts around fragments.
 pub(crate) fn without_groups(mut value: &Expr) -> &Expr {
@@ -39,12 +39,12 @@ pub(crate) fn int_literal(value: &Expr) -> Option<&LitInt> {
 }
 
 /// Returns the mistake in the value of a number that is negative or in quotes.
-pub(crate) fn number_mistake(argument: &str, value: &Expr) -> Option<String> {
+pub(crate) fn number_mistake(argument: Argument, value: &Expr) -> Option<String> {
     if let Expr::Unary(ExprUnary {
         op: UnOp::Neg(_), ..
     }) = without_groups(value)
     {
-        let example = example(argument);
+        let example = argument.example();
         return Some(format!(
             "`{argument}` cannot be negative: write `{example}`"
         ));
@@ -68,7 +68,7 @@ pub(crate) fn is_word(value: &Expr, word: &str) -> bool {
 
 /// Returns the error for a value that is none of these words. `message` says what they mean.
 pub(crate) fn expected_words(
-    argument: &str,
+    argument: Argument,
     value: &Expr,
     words: &[&str],
     message: &str,
@@ -84,14 +84,14 @@ pub(crate) fn expected_words(
 }
 
 /// Reads a value that rustc checks. Any expression but a string literal.
-pub(crate) fn expression(argument: &str, value: Expr) -> syn::Result<Expr> {
+pub(crate) fn expression(argument: Argument, value: Expr) -> syn::Result<Expr> {
     match string_literal(&value) {
         Some(text) => Err(syn::Error::new(
             text.span(),
             format!(
                 "`{argument}` is an expression, not its text: write it without quotes, such as \
                  `{}`",
-                example(argument)
+                argument.example()
             ),
         )),
         None => Ok(value),
@@ -99,7 +99,7 @@ pub(crate) fn expression(argument: &str, value: Expr) -> syn::Result<Expr> {
 }
 
 /// Reads a function from the lock's error to the result of the annotated function.
-pub(crate) fn function(argument: &str, value: Expr) -> syn::Result<Expr> {
+pub(crate) fn function(argument: Argument, value: Expr) -> syn::Result<Expr> {
     let is_plain_value = match without_groups(&value) {
         Expr::Lit(_) => string_literal(&value).is_none(),
         Expr::Path(path) => path.path.is_ident("None"),

@@ -5,8 +5,10 @@ use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
 use quote::ToTokens as _;
 use syn::Expr;
 
+use crate::names::Argument;
+
 /// Reports the first of them. Those in a closure, an async block or a nested function are its own.
-pub(crate) fn check(argument: &str, value: &Expr) -> syn::Result<()> {
+pub(crate) fn check(argument: Argument, value: &Expr) -> syn::Result<()> {
     let Some((word, place)) = find(value.to_token_stream()) else {
         return Ok(());
     };

@@ -5,42 +5,27 @@ use quote::quote_spanned;
 use syn::spanned::Spanned as _;
 use syn::{Expr, LitStr, Path};
 
+use crate::args::Given;
 use crate::duration::Time;
 use crate::errors::Errors;
-use crate::names::example;
+use crate::limits::MAX_ONCE_VALUE;
+use crate::names::Argument;
 use crate::value::string_literal;
-
-/// Largest length of a value of `once_for`, in bytes, as in the `distlock` crate.
-const MAX_VALUE: usize = 128;
 
 #[derive(Default)]
 pub(crate) struct Once {
     pub(crate) per: Option<Time>,
-    value: Option<Expr>,
+    pub(crate) value: Option<Expr>,
     pub(crate) record_ttl: Option<Time>,
-    /// The names of the given arguments, including those with an error.
-    given: Vec<(String, Span)>,
 }
 
 impl Once {
-    /// Reads one of the three arguments.
-    pub(crate) fn read(&mut self, argument: &str, value: Expr) -> syn::Result<()> {
-        self.given.push((argument.to_owned(), value.span()));
-        match argument {
-            "once_per" => self.per = Some(Time::read(argument, value)?),
-            "once_for" => self.value = Some(read_value(value)?),
-            _ => self.record_ttl = Some(Time::read(argument, value)?),
-        }
-        Ok(())
-    }
-
-    /// Reports arguments that contradict each other. `arguments` are the names of all arguments.
-    pub(crate) fn check(&self, arguments: &[String], errors: &mut Errors) {
-        let place = |name: &str| {
-            let mut given = self.given.iter();
-            given.find(|(given, _)| given == name).map(|(_, at)| *at)
-        };
-        let (per, value) = (place("once_per"), place("once_for"));
+    /// Reports arguments that contradict each other.
+    pub(crate) fn check(given: &Given, errors: &mut Errors) {
+        let (per, value) = (
+            given.place(Argument::OncePer),
+            given.place(Argument::OnceFor),
+        );
         if per.is_some()
             && let Some(at) = value
         {
@@ -51,45 +36,45 @@ impl Once {
             );
         }
         if value.is_none()
-            && let Some(at) = place("record_ttl")
+            && let Some(at) = given.place(Argument::RecordTtl)
         {
             errors.push_at(
                 at,
                 format!(
                     "`record_ttl` is how long `once_for` remembers a success, and there is no `once_for`: write \
                      `{}`, or leave `record_ttl` out",
-                    example("once_for")
+                    Argument::OnceFor.example()
                 ),
             );
         }
-        let once = per.map(|at| ("once_per", at));
-        let Some((once, at)) = once.or(value.map(|at| ("once_for", at))) else {
+        let once = per.map(|at| (Argument::OncePer, at));
+        let Some((once, at)) = once.or(value.map(|at| (Argument::OnceFor, at))) else {
             return;
         };
-        let shared = |other| {
+        let shared = |other: Argument| {
             format!(
                 "because such calls can succeed at the same time: leave `{other}` out, and call a function with `{other}` from the body"
             )
         };
         for (other, remedy) in [
             (
-                "keys",
+                Argument::Keys,
                 "each of which would need a record: write a single `key`, and call a function with `keys` from its body"
                     .to_owned(),
             ),
-            ("permits", shared("permits")),
-            ("mode", shared("mode")),
+            (Argument::Permits, shared(Argument::Permits)),
+            (Argument::Mode, shared(Argument::Mode)),
             (
-                "min_hold",
+                Argument::MinHold,
                 "because its record already keeps the job from running twice: leave `min_hold` out".to_owned(),
             ),
             (
-                "lock_if",
+                Argument::LockIf,
                 "because a run without the lock is neither checked nor recorded: write `run_if`, which skips the call"
                     .to_owned(),
             ),
         ] {
-            if arguments.iter().any(|argument| argument == other) {
+            if given.contains(other) {
                 errors.push_at(
                     at,
                     format!("`{once}` cannot be used with `{other}`, {remedy}"),
@@ -138,18 +123,18 @@ impl Once {
 }
 
 /// Reads the value of a run. Only a literal can be checked here.
-fn read_value(value: Expr) -> syn::Result<Expr> {
+pub(super) fn read_value(value: Expr) -> syn::Result<Expr> {
     let Some(text) = string_literal(&value).map(LitStr::value) else {
         return Ok(value);
     };
     let message = if text.is_empty() {
         format!(
             "`once_for` is empty: write what the run is for, such as `{}`",
-            example("once_for")
+            Argument::OnceFor.example()
         )
-    } else if text.len() > MAX_VALUE {
+    } else if text.len() > MAX_ONCE_VALUE {
         format!(
-            "`once_for` has {} bytes: write at most {MAX_VALUE}",
+            "`once_for` has {} bytes: write at most {MAX_ONCE_VALUE}",
             text.len()
         )
     } else if text.contains(['<', '{']) {
@@ -168,7 +153,7 @@ fn as_expression(text: &str) -> String {
     let meant = if is_path {
         format!("once_for = {text}")
     } else {
-        example("once_for").to_owned()
+        Argument::OnceFor.example().to_owned()
     };
     format!(
         "this text would be the same for every call, because `once_for` is an expression and no template: write it \

@@ -5,6 +5,7 @@ use proptest::sample::select;
 use proptest::strategy::ValueTree as _;
 
 use super::*;
+use crate::limits;
 
 /// Parses the documented grammar: whole numbers with units, from large to small, each at most once.
 /// Counts in 128 bits, so that only the last step can overflow.
@@ -138,15 +139,16 @@ proptest! {
 
     #[test]
     fn an_argument_is_within_its_bounds_or_refused(text in soup()) {
-        for (argument, least, most, range) in [
-            ("lease", 50, DAY, LEASE),
-            ("wait", 0, DAY, WAIT),
-            ("max_hold", 1, u64::MAX, MAX_HOLD),
-            ("min_hold", 1, DAY, MIN_HOLD),
-            ("once_per", 1_000, 366 * DAY, RECORD),
-            ("record_ttl", 1_000, 366 * DAY, RECORD),
+        for (argument, range) in [
+            (Argument::Lease, limits::LEASE),
+            (Argument::Wait, limits::WAIT),
+            (Argument::MaxHold, limits::MAX_HOLD),
+            (Argument::MinHold, limits::MIN_HOLD),
+            (Argument::OncePer, limits::RECORD),
+            (Argument::RecordTtl, limits::RECORD),
         ] {
-            let expected = reference(&text).filter(|millis| (least..=most).contains(millis));
+            let is_legal = |millis: &u64| (range.min..=range.max).contains(millis);
+            let expected = reference(&text).filter(is_legal);
             prop_assert_eq!(parse(argument, &text, range).ok(), expected, "{} = {:?}", argument, &text);
         }
     }

@@ -14,6 +14,7 @@ mod injective;
 mod key_fn;
 mod kinds;
 mod lifetimes;
+mod limits;
 mod macro_written;
 mod native_traits;
 mod nesting;
