@@ -282,7 +282,6 @@ impl InRedis {
                 is_idle: Arc::new(|| false),
                 scripts: scripts.clone(),
                 runtime_connection_after: 1,
-                rules: parts.rules,
                 hooks: Arc::new(SingleServer),
                 registry: Arc::default(),
                 state: Arc::default(),

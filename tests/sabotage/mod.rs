@@ -1,5 +1,5 @@
 //! Deliberate faults that break the lock from outside: in its scripts, its clock, its executor and
-//! its connections. Faults in the protocol itself are flags in `Rules`. Only a build with
+//! its connections. Faults in the protocol itself are places with `rule!`. Only a build with
 //! `--cfg sabotage` uses any.
 
 use std::sync::{Arc, OnceLock};
@@ -9,6 +9,7 @@ use redis::{Arg, Cmd, RedisResult, Value};
 use tokio::runtime::Handle;
 
 use crate::manager::builder::Parts;
+use crate::protocol::rules::Rules;
 use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
 use crate::store::redis::transport::{Connection, ConnectionEventHandler, Transport};
@@ -20,7 +21,7 @@ pub(crate) fn sabotaged(mut parts: Parts) -> Parts {
     let Ok(saboteur) = std::env::var("DISTLOCK_SABOTAGE") else {
         return parts;
     };
-    let rules = parts.rules;
+    let rules = Rules::in_force();
     parts.scripts = Arc::new(scripts(saboteur));
     if !rules.boot_clock {
         parts.clock = Arc::new(MonotonicClock::default());
@@ -322,7 +323,6 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::protocol::rules::Rules;
     use crate::store::redis::quorum;
 
     #[test]

@@ -21,7 +21,6 @@ use crate::manager::LockManager;
 use crate::manager::builder::Parts;
 use crate::manager::builder::connect::Assembly;
 use crate::manager::engine::executor::Executor;
-use crate::protocol::rules::Rules;
 use crate::protocol::timing::Timing;
 use crate::store::Settings;
 use crate::store::client_id::ClientId;
@@ -142,7 +141,6 @@ impl World {
             scripts: Scripts::bundled(),
             // One call opens a runtime connection, because a world is short.
             runtime_connection_after: 1,
-            rules: Rules::in_force(),
             hooks: Arc::new(SingleServer),
             registry: Arc::default(),
             state: Arc::default(),

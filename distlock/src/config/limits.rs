@@ -27,26 +27,6 @@ impl Limits {
         records_unavailable: None,
     };
 
-    /// Returns the limits of a quorum. A server that may have forgotten a longer lease would grant
-    /// the lock to another client.
-    pub(crate) fn of_quorum(max_lease: Duration, refuses_records: bool) -> Self {
-        Limits {
-            max_lease: Some(max_lease),
-            durability_unavailable: Some(
-                "the servers of a quorum are independent (set `appendonly yes` and `appendfsync always` on each \
-                 instead)",
-            ),
-            only_mutex: Some(
-                "each server of a quorum would admit other holders, and more of them than the lock allows; use \
-                 `lock`, or a single server or a cluster",
-            ),
-            records_unavailable: refuses_records.then_some(
-                "a restarted server of a quorum may have forgotten the success, and would let the work run again; \
-                 use a single server or a cluster, or keep the record next to the data",
-            ),
-        }
-    }
-
     /// Checks the kind and the options of a lock. The error says what to change.
     pub(crate) fn check(&self, kind: LockKind, options: &Options) -> Result<(), String> {
         if let Some(reason) = self.only_mutex.filter(|_| kind != LockKind::Mutex) {
@@ -85,30 +65,6 @@ impl Limits {
                 "`min_replicas` or `fsync` is set, but {reason}; remove both settings"
             )),
             _ => Ok(()),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_quorum_records_no_success() {
-        let second = Duration::from_secs(1);
-        let per = Options {
-            once_per: Some(second),
-            ..Options::default()
-        };
-        let for_value = Options {
-            once_for: Some(Ok("value".into())),
-            ..Options::default()
-        };
-        for options in [per, for_value] {
-            let quorum = Limits::of_quorum(second * 60, true).check(LockKind::Mutex, &options);
-            assert!(quorum.is_err_and(|error| error.contains("once_per")));
-            assert_eq!(Limits::MEMORY.check(LockKind::Mutex, &options), Ok(()));
-            assert_eq!(Limits::default().check(LockKind::Mutex, &options), Ok(()));
         }
     }
 }

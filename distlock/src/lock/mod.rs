@@ -33,6 +33,7 @@ use crate::manager::telemetry::logging;
 use crate::manager::telemetry::span::{self, RunSpan, Subject};
 use crate::protocol::kind::Kind;
 use crate::protocol::request::Request;
+use crate::protocol::rules::rule;
 
 /// A description of a lock: a key, and how to hold it. [`LockManager::lock`] creates it. It is
 /// cheap to clone and reusable, and holds nothing by itself.
@@ -652,7 +653,7 @@ impl Lock {
         let core = self.manager.core();
         let started = core.clock.now();
         if let Some(frame) = nesting::find_hold(&self.manager, &key, self.kind)? {
-            if options.is_once() && core.rules.once_outermost {
+            if options.is_once() && rule!(once_outermost) {
                 return Err(Error::config(format!(
                     "lock `{key}`: this call tree already holds the lock, so once_per or once_for could not be checked; \
                      make this the outermost call for the key, or use another key"

@@ -1,6 +1,5 @@
 //! The description of several locks that are held together, and the calls that acquire them.
 
-use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use crate::manager::telemetry::logging;
 use crate::manager::telemetry::span::{self, RunSpan, Subject};
 use crate::protocol::kind::Kind;
 use crate::protocol::request::Request;
+use crate::protocol::rules::rule;
 
 /// Largest number of keys of a call.
 const MAX_KEYS: usize = 64;
@@ -308,24 +308,26 @@ impl MultiLock {
     /// Returns each lock once, in the order in which all callers acquire them: that of their names
     /// in the store.
     fn in_global_order(&self) -> Result<Vec<Lock>, Error> {
-        let rules = self.lock.manager.core().rules;
-        let mut locks = BTreeMap::new();
-        for (place, key) in self.keys.iter().enumerate() {
+        let named = self.keys.iter().map(|key| {
             let lock = Lock {
                 key: key.clone(),
                 ..self.lock.clone()
             };
-            let name = LockKey::new(key)?.tagged().to_string();
-            let before = if rules.one_order { 0 } else { place };
-            let after = if rules.locks_once { 0 } else { place };
-            locks.insert((before, name, after), lock);
+            Ok((LockKey::new(key)?.tagged().to_string(), lock))
+        });
+        let mut locks = named.collect::<Result<Vec<_>, Error>>()?;
+        if rule!(one_order) {
+            locks.sort_by(|(name, _), (other, _)| name.cmp(other));
+        }
+        if rule!(locks_once) {
+            locks.dedup_by(|(name, _), (other, _)| name == other);
         }
         match locks.len() {
             0 => Err(Error::invalid_value(
                 "keys",
                 "there are none; pass at least one key",
             )),
-            1..=MAX_KEYS => Ok(locks.into_values().collect()),
+            1..=MAX_KEYS => Ok(locks.into_iter().map(|(_, lock)| lock).collect()),
             count => {
                 let detail = format!(
                     "there are {count}; pass at most {MAX_KEYS}, or use one key for all that they protect"

@@ -1,30 +1,18 @@
 //! A hold and its safe deadline (R9). No other module computes that of an acquisition.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::fencing::FencingToken;
 use crate::observer::event::AcquirePath;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::Grant;
-use crate::protocol::rules::Rules;
+use crate::protocol::rules::rule;
 use crate::protocol::timing::Timing;
 use crate::util::clock::BootInstant;
 
 /// Marks the safe deadline of a hold that has ended. It is never removed.
 const CLOSED: u64 = 1 << 63;
-
-/// Added to the safe deadline where rule R9 is broken, so that a hold never ends by itself.
-const NEVER: std::time::Duration = std::time::Duration::from_secs(3_600);
-
-/// Returns the time from which the proof in a reply counts: the send of its command, because the
-/// server may have applied the command at once (R10).
-pub(crate) fn proven_from(rules: Rules, sent_at: BootInstant, now: BootInstant) -> BootInstant {
-    if rules.deadline_from_send {
-        sent_at
-    } else {
-        now
-    }
-}
 
 /// Returns the safe deadline of a hold whose validity starts at `from`.
 pub(crate) fn safe_until(from: BootInstant, timing: Timing) -> BootInstant {
@@ -34,13 +22,12 @@ pub(crate) fn safe_until(from: BootInstant, timing: Timing) -> BootInstant {
 /// Returns the time until which a pushed grant is valid without a confirmation (R12), or `None` if
 /// less than half of its lease is left until then, or its age is unknown.
 pub(crate) fn granted_until(
-    rules: Rules,
     grant: &Grant,
     timing: Timing,
     now: BootInstant,
 ) -> Option<BootInstant> {
     let timing = Timing::new(grant.lease.min(timing.lease));
-    let from = if rules.grant_age {
+    let from = if rule!(grant_age) {
         grant.granted_at?
     } else {
         now
@@ -155,22 +142,16 @@ impl Hold {
 }
 
 /// Returns `safe_until`, or `limit` if that is earlier: no hold is valid beyond its limit.
-pub(crate) fn limited(
-    rules: Rules,
-    safe_until: BootInstant,
-    limit: Option<BootInstant>,
-) -> BootInstant {
+pub(crate) fn limited(safe_until: BootInstant, limit: Option<BootInstant>) -> BootInstant {
     match limit {
         Some(limit) => safe_until.min(limit),
-        None if rules.safe_deadline => safe_until,
-        None => safe_until + NEVER,
+        None if rule!(safe_deadline) => safe_until,
+        None => safe_until + Duration::from_secs(3_600),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn at(ms: u64) -> BootInstant {
@@ -198,8 +179,8 @@ mod tests {
         hold.extend(at(1_200), at(1_000));
         assert_eq!(hold.safe_until(), Some(at(1_300)));
         let limit = Some(at(1_500));
-        assert_eq!(limited(Rules::ALL, at(9_000), limit), at(1_500));
-        assert_eq!(limited(Rules::ALL, at(1_400), limit), at(1_400));
+        assert_eq!(limited(at(9_000), limit), at(1_500));
+        assert_eq!(limited(at(1_400), limit), at(1_400));
     }
 
     #[test]
@@ -234,7 +215,7 @@ mod tests {
             lease: Duration::from_secs(1),
         };
         let timing = Timing::new(Duration::from_secs(30));
-        let valid = |granted_at, now| granted_until(Rules::ALL, &grant(granted_at), timing, now);
+        let valid = |granted_at, now| granted_until(&grant(granted_at), timing, now);
         let validity = Timing::new(Duration::from_secs(1)).validity();
         assert_eq!(valid(Some(at(500)), at(600)), Some(at(500) + validity));
         assert!(

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use crate::config::options::{DEFAULT_RECORD_TTL, Options};
 use crate::fencing::FencingToken;
 use crate::key::escape;
-use crate::protocol::rules::Rules;
+use crate::protocol::rules::rule;
 use crate::util::clock::system_time;
 
 /// Upper limit of the slack, by which a run may start before its period has passed.
@@ -28,20 +28,20 @@ pub(crate) struct Once {
 
 impl Once {
     /// Returns what a call with these options does at most once.
-    pub(crate) fn of(options: &Options, rules: Rules) -> Option<Self> {
+    pub(crate) fn of(options: &Options) -> Option<Self> {
         let for_value = |value: &String| {
             let record_ttl = options.record_ttl.unwrap_or(DEFAULT_RECORD_TTL);
             Once::for_value(escape(value), record_ttl)
         };
-        let per = options.once_per.map(|period| Once::per(period, rules));
+        let per = options.once_per.map(Once::per);
         let value = || options.once_for.as_ref()?.as_ref().ok();
         per.or_else(|| value().map(for_value))
     }
 
     /// At most one successful run in each period. The slack lets a timer run a little early (P7).
-    fn per(period: Duration, rules: Rules) -> Self {
+    fn per(period: Duration) -> Self {
         let slack = (period / 10).min(MAX_SLACK);
-        let slack = if rules.slack { slack } else { Duration::ZERO };
+        let slack = if rule!(slack) { slack } else { Duration::ZERO };
         Once {
             gap: period.saturating_sub(slack),
             ttl: period.saturating_mul(2) + RECORD_GRACE,

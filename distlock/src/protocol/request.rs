@@ -11,7 +11,6 @@ use crate::observer::event::UNLABELED;
 use crate::observer::telemetry::Delivery;
 use crate::protocol::kind::Kind;
 use crate::protocol::once::Once;
-use crate::protocol::rules::Rules;
 use crate::protocol::timing::Timing;
 use crate::util::clock::BootInstant;
 
@@ -48,7 +47,7 @@ impl Request {
             kind,
             timing: Timing::new(options.lease),
             durability: options.durability(),
-            once: Once::of(&options, Rules::in_force()),
+            once: Once::of(&options),
             options,
             started,
             delivery: OnceLock::new(),

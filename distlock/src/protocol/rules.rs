@@ -1,17 +1,32 @@
 //! The protocol rules (`docs/internals/design.md` and `rules.md`) that tests can disable one at a
-//! time. Each is defined once, for the code that keeps it and the torture test. The models in
-//! `tests/model` have lists of their own.
+//! time. The models in `tests/model` have lists of their own.
 
+/// Returns true, unless the build is made to break one rule, and it is this one.
+#[cfg(not(sabotage))]
+macro_rules! rule {
+    ($rule:ident) => {
+        true
+    };
+}
+
+#[cfg(sabotage)]
+macro_rules! rule {
+    ($rule:ident) => {
+        $crate::protocol::rules::Rules::in_force().$rule
+    };
+}
+
+pub(crate) use rule;
+
+#[cfg(distlock_inside)]
 macro_rules! rules {
     ($($(#[$doc:meta])* $rule:ident = $saboteur:literal,)*) => {
         /// The rules in force.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[allow(unreachable_pub, dead_code)] // The verification code uses every item; the library only some.
         pub struct Rules {
             $($(#[$doc])* pub $rule: bool,)*
         }
 
-        #[allow(unreachable_pub, dead_code)] // The verification code uses every item; the library only some.
         impl Rules {
             /// The protocol with all its rules.
             pub const ALL: Rules = Rules { $($rule: true,)* };
@@ -31,6 +46,7 @@ macro_rules! rules {
     };
 }
 
+#[cfg(distlock_inside)]
 rules! {
     /// R1: an owner id whose acquire was cancelled never acquires again.
     cancel_is_final = "acquire-after-cancel",
@@ -114,36 +130,26 @@ rules! {
     no_quorum_records = "once-over-quorum",
 }
 
-#[allow(unreachable_pub)]
+#[cfg(distlock_inside)]
 impl Rules {
-    /// Returns the rules that this process keeps: all, unless its build is made to break one.
+    /// Returns the rules that this process keeps: all, unless its build is made to break one, and
+    /// `DISTLOCK_SABOTAGE` names its saboteur.
+    ///
+    /// # Panics
+    ///
+    /// If there is no saboteur of that name.
     #[must_use]
     pub fn in_force() -> Rules {
-        in_force()
+        static CHOSEN: once_cell::sync::Lazy<Rules> = once_cell::sync::Lazy::new(|| {
+            let name = std::env::var("DISTLOCK_SABOTAGE").unwrap_or_default();
+            if name.is_empty() || cfg!(not(sabotage)) {
+                return Rules::ALL;
+            }
+            Rules::broken_by(&name).unwrap_or_else(|| {
+                let known = Rules::SABOTEURS;
+                panic!("DISTLOCK_SABOTAGE=`{name}`: there is no such saboteur, only {known:?}")
+            })
+        });
+        *CHOSEN
     }
-}
-
-#[cfg(not(sabotage))]
-const fn in_force() -> Rules {
-    Rules::ALL
-}
-
-/// Returns all rules except the one that `DISTLOCK_SABOTAGE` names; all if it is empty or not set.
-///
-/// # Panics
-///
-/// If there is no saboteur of that name.
-#[cfg(sabotage)]
-fn in_force() -> Rules {
-    static CHOSEN: once_cell::sync::Lazy<Rules> = once_cell::sync::Lazy::new(|| {
-        let name = std::env::var("DISTLOCK_SABOTAGE").unwrap_or_default();
-        if name.is_empty() {
-            return Rules::ALL;
-        }
-        Rules::broken_by(&name).unwrap_or_else(|| {
-            let known = Rules::SABOTEURS;
-            panic!("DISTLOCK_SABOTAGE=`{name}`: there is no such saboteur, only {known:?}")
-        })
-    });
-    *CHOSEN
 }

@@ -27,13 +27,13 @@ use crate::manager::engine::shutdown;
 use crate::manager::telemetry::known_data::KnownData;
 use crate::manager::telemetry::logged_names::LoggedNames;
 use crate::observer::telemetry::Telemetry;
-use crate::protocol::rules::Rules;
 use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::server::MemoryServer;
 use crate::store::redis::conn::client::Client;
 use crate::store::redis::conn::hooks::SingleServer;
 use crate::store::redis::open;
+use crate::store::redis::quorum::limits;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::{ServerLocation, StoreLocation};
 use crate::store::{EventSink, IsIdle, OpenedStore, Settings};
@@ -316,8 +316,7 @@ impl LockManagerBuilder {
             (StoreLocation::Quorum(servers), quorum) => {
                 let quorum = quorum.clone().unwrap_or_default();
                 quorum.check(servers.len())?;
-                let limits =
-                    Limits::of_quorum(quorum.max_lease, Rules::in_force().no_quorum_records);
+                let limits = limits::of_quorum(quorum.max_lease);
                 // The built-in lease may be too long, for calls with a lease of their own.
                 let options = Options {
                     lease: self.defaults.lease.unwrap_or_default(),
@@ -427,7 +426,6 @@ impl Assembly {
             events: self.event_receiver.sink(),
             is_idle: self.is_idle(),
             scripts: self.parts.scripts.clone(),
-            rules: self.parts.rules,
             runtime_connection_after: self.parts.runtime_connection_after,
             transport_factory: self.parts.transport_factory,
             hooks: Arc::new(SingleServer),
@@ -457,7 +455,6 @@ impl Assembly {
             limits: opened.limits,
             clock: self.parts.clock,
             random: self.parts.random,
-            rules: self.parts.rules,
             executor: self.executor,
             telemetry: self.telemetry,
             show_keys: self.parts.show_keys,

@@ -19,7 +19,6 @@ use crate::error::Error;
 use crate::manager::LockManager;
 use crate::manager::builder::explain::Origins;
 use crate::observer::Observer;
-use crate::protocol::rules::Rules;
 use crate::store::Settings;
 use crate::store::redis::conn::client::TransportFactory;
 use crate::store::redis::wire::scripts::Scripts;
@@ -116,7 +115,6 @@ pub(crate) struct Parts {
     /// The runtime for background work, if not that of the I/O thread.
     pub(crate) background_runtime: Option<Handle>,
     pub(crate) scripts: Arc<Scripts>,
-    pub(crate) rules: Rules,
     /// The number of calls after which a runtime gets its own connection.
     pub(crate) runtime_connection_after: u32,
     /// The factory of the transport to a Redis server.
@@ -133,7 +131,6 @@ impl Default for Parts {
             random: Arc::new(SystemRandom),
             background_runtime: None,
             scripts: Scripts::bundled(),
-            rules: Rules::in_force(),
             runtime_connection_after: 8,
             transport_factory: |sockets| Arc::new(sockets),
             observers: Vec::new(),

@@ -147,7 +147,7 @@ impl<'a> AcquireCall<'a> {
         self.cancel_acquisition();
         let core = self.core;
         let now = core.clock.now();
-        let mut acquisition = Acquisition::new(self.request.clone(), wait_reason, core.rules);
+        let mut acquisition = Acquisition::new(self.request.clone(), wait_reason);
         let action = acquisition.poll_action(false, now);
         let number = acquisition.awaited();
         // Random, because a pushed grant that names an owner id is trusted.

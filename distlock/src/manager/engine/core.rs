@@ -18,7 +18,6 @@ use crate::observer::event::{CommandOutcome, Event, Operation};
 use crate::observer::telemetry::{Delivery, Telemetry};
 use crate::protocol::acquisition::Acquisition;
 use crate::protocol::request::Request;
-use crate::protocol::rules::Rules;
 use crate::protocol::store_error::StoreError;
 use crate::store::{LockStore, StoreResult};
 use crate::util::clock::{BootInstant, Clock};
@@ -37,7 +36,6 @@ pub(crate) struct Core {
     pub(crate) limits: Limits,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<dyn Random>,
-    pub(crate) rules: Rules,
     pub(crate) executor: Executor,
     pub(crate) telemetry: Arc<Telemetry>,
     /// True if spans and log lines name keys, and not only their templates.

@@ -268,7 +268,8 @@ impl Sending {
     ) -> Option<T> {
         let reply = reply?;
         let (core, number) = (&*self.core, self.number.take());
-        let must_cancel = !core.rules.cancel_is_final && reply.is_err();
+        #[cfg(sabotage)]
+        let must_cancel = !crate::protocol::rules::rule!(cancel_is_final) && reply.is_err();
         let result = core.update(&self.entry, |acquisition, now| {
             if number.is_some() && acquisition.awaited() != number {
                 return None;
@@ -278,6 +279,7 @@ impl Sending {
             Some(result)
         });
         report::publish(&self.core, &self.entry);
+        #[cfg(sabotage)]
         if must_cancel && matches!(self.action, Action::Acquire { .. }) {
             let (core, entry) = (self.core.clone(), self.entry.clone());
             self.core.executor.spawn(async move {

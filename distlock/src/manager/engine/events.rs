@@ -100,7 +100,7 @@ fn on_granted(core: &Arc<Core>, grant: Grant) {
             };
             let now = core.clock.now();
             let request = Arc::new(Request::new(grant.key, grant.kind, options, now));
-            let acquisition = Acquisition::release_only(request, core.rules, now);
+            let acquisition = Acquisition::release_only(request, now);
             core.registry.register(grant.owner, acquisition);
         }
     }

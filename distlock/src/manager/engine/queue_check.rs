@@ -13,6 +13,7 @@ use crate::manager::telemetry::long_waits::LongWaits;
 use crate::observer::event::Operation;
 use crate::protocol::messages::{CheckQueue, CheckQueueReply};
 use crate::protocol::request::Request;
+use crate::protocol::rules::rule;
 use crate::protocol::timing::QUEUE_CHECK_INTERVAL;
 
 /// Upper limit of the cost of one script, in owners.
@@ -33,7 +34,7 @@ struct KeyWaiters {
 
 /// Checks all queues in which calls wait, until the manager closes.
 pub(crate) async fn run_queue_checks(core: Arc<Core>) {
-    if !core.rules.check_queue {
+    if !rule!(check_queue) {
         return;
     }
     let mut long_waits = LongWaits::default();

@@ -214,7 +214,6 @@ mod tests {
     use crate::protocol::kind::Kind;
     use crate::protocol::messages::{AcquireReply, Proof};
     use crate::protocol::request::Request;
-    use crate::protocol::rules::Rules;
 
     #[test]
     fn a_hold_near_its_limit_has_no_slack() {
@@ -226,7 +225,7 @@ mod tests {
                 ..Options::default()
             };
             let request = Request::new(LockKey::new("k").unwrap(), Kind::Mutex, options, now);
-            let mut acquisition = Acquisition::new(Arc::new(request), None, Rules::ALL);
+            let mut acquisition = Acquisition::new(Arc::new(request), None);
             acquisition.poll_action(false, now);
             let (sent_at, token) = (now, FencingToken::new(7));
             let held = AcquireReply::Held(Proof { sent_at, token });

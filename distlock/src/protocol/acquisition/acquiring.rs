@@ -8,7 +8,7 @@ use crate::protocol::hold::GrantOrigin;
 use crate::protocol::messages::{AcquireReply, Grant, HolderView, Proof};
 use crate::protocol::outcome::{Action, Failure, Outcome, WaitReason};
 use crate::protocol::request::Request;
-use crate::protocol::rules::Rules;
+use crate::protocol::rules::rule;
 use crate::protocol::store_error::StoreError;
 use crate::util::backoff::Backoff;
 use crate::util::clock::BootInstant;
@@ -316,11 +316,11 @@ impl Acquiring {
     }
 
     /// Ends the pause after a failure.
-    pub(super) fn retry(&mut self, rules: Rules) {
+    pub(super) fn retry(&mut self) {
         if self.retry_at().is_none() {
             return;
         }
-        if rules.same_id {
+        if rule!(same_id) {
             self.next = Next::Acquire;
         } else {
             self.may_be_stored = false;
@@ -369,15 +369,15 @@ impl Acquiring {
     }
 
     /// Returns true if the store may hold state that must be released.
-    pub(super) fn needs_release(&self, rules: Rules) -> bool {
+    pub(super) fn needs_release(&self) -> bool {
         let is_answered = match self.outcome() {
             Some(Outcome::Failed(Failure::KeyConflict(_))) => true,
             Some(Outcome::Failed(Failure::Unavailable(error))) => !error.is_unanswered(),
             _ => false,
         };
         self.may_be_stored
-            && (rules.cancel_queued || !self.has_queue_entry)
-            && (rules.cancel_failed || !is_answered)
+            && (rule!(cancel_queued) || !self.has_queue_entry)
+            && (rule!(cancel_failed) || !is_answered)
     }
 }
 

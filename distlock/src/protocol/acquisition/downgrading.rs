@@ -5,7 +5,6 @@ use crate::protocol::hold::GrantOrigin;
 use crate::protocol::messages::Proof;
 use crate::protocol::outcome::{Action, HoldEnd};
 use crate::protocol::request::Request;
-use crate::protocol::rules::Rules;
 use crate::protocol::store_error::StoreError;
 use crate::util::clock::BootInstant;
 
@@ -54,12 +53,11 @@ impl Downgrading {
     pub(super) fn finish(
         &self,
         request: &Request,
-        rules: Rules,
         proof: Proof,
         now: BootInstant,
     ) -> Option<Holding> {
         let write = Some(&self.write);
-        Holding::proven(request, rules, proof, GrantOrigin::FREE, write, now)
+        Holding::proven(request, proof, GrantOrigin::FREE, write, now)
     }
 
     pub(super) fn note_failure(&mut self, error: &StoreError) {

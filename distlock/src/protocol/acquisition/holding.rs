@@ -9,7 +9,7 @@ use crate::protocol::kind::Kind;
 use crate::protocol::messages::{Confirmation, Grant, Proof, RenewalFailure};
 use crate::protocol::outcome::{Action, HoldEnd};
 use crate::protocol::request::Request;
-use crate::protocol::rules::Rules;
+use crate::protocol::rules::rule;
 use crate::protocol::store_error::StoreError;
 use crate::util::clock::BootInstant;
 
@@ -36,11 +36,11 @@ enum Attempt {
 
 impl Holding {
     /// Returns the hold that a reply proves, or `None` if the reply came too late. Its token is
-    /// that of the proof, never that of an older push (R13). A read hold that replaces `write`
+    /// that of the proof, never that of an older push (R13), and it counts from the send of its
+    /// command (R10). A read hold that replaces `write`
     /// counts its time, and its `max_hold`, from the start of that hold.
     pub(super) fn proven(
         request: &Request,
-        rules: Rules,
         proof: Proof,
         origin: GrantOrigin,
         write: Option<&Holding>,
@@ -50,12 +50,17 @@ impl Holding {
             Some(write) => (Kind::Read, write.hold.since, write.limit),
             None => (request.kind, now, first_limit(request, now)),
         };
-        let from = hold::proven_from(rules, proof.sent_at, now);
+        let sent_at = proof.sent_at;
+        let from = if rule!(deadline_from_send) {
+            sent_at
+        } else {
+            now
+        };
         let safe_until = hold::safe_until(from, request.timing);
         if now >= safe_until {
             return None;
         }
-        let safe_until = hold::limited(rules, safe_until, limit);
+        let safe_until = hold::limited(safe_until, limit);
         let mut held = Holding {
             hold: Arc::new(Hold::new(kind, proof.token, since, origin, safe_until)),
             limit,
@@ -69,19 +74,14 @@ impl Holding {
 
     /// Returns the hold of a pushed grant, or `None` if the grant must be confirmed first. A lock
     /// with `min_replicas` or `fsync` always must (R38), and a call that runs at most once (P3).
-    pub(super) fn granted(
-        request: &Request,
-        rules: Rules,
-        grant: &Grant,
-        now: BootInstant,
-    ) -> Option<Self> {
-        let is_checked_first = request.once.is_some() && rules.confirm_once;
+    pub(super) fn granted(request: &Request, grant: &Grant, now: BootInstant) -> Option<Self> {
+        let is_checked_first = request.once.is_some() && rule!(confirm_once);
         if !request.durability.is_none() || is_checked_first {
             return None;
         }
         let limit = first_limit(request, now);
-        let safe_until = hold::granted_until(rules, grant, request.timing, now)?;
-        let safe_until = hold::limited(rules, safe_until, limit);
+        let safe_until = hold::granted_until(grant, request.timing, now)?;
+        let safe_until = hold::limited(safe_until, limit);
         let origin = GrantOrigin {
             path: AcquirePath::HandedOff,
             granted_at: grant.granted_at,
@@ -151,7 +151,6 @@ impl Holding {
     pub(super) fn handle_confirmation(
         &mut self,
         request: &Request,
-        rules: Rules,
         reply: Result<Confirmation, StoreError>,
         now: BootInstant,
     ) -> Option<LossReason> {
@@ -159,7 +158,7 @@ impl Holding {
             // If the token differs, this grant had expired. The store granted the lock again later,
             // and no body ran under that grant.
             Ok(Confirmation::Held(proof))
-                if rules.token_of_proof && proof.token != self.hold.token =>
+                if rule!(token_of_proof) && proof.token != self.hold.token =>
             {
                 // A repeated confirmation of a write can cross its downgrade.
                 let was_downgraded = self.is_confirmed && request.kind == Kind::Write;
@@ -167,7 +166,7 @@ impl Holding {
             }
             Ok(Confirmation::Held(proof)) => {
                 self.is_confirmed = true;
-                self.prove(request, rules, proof.sent_at, now);
+                self.prove(request, proof.sent_at, now);
             }
             Ok(Confirmation::NotHeld | Confirmation::AlreadyRan(_)) => {
                 return Some(LossReason::Gone);
@@ -182,13 +181,12 @@ impl Holding {
     pub(super) fn handle_renewal(
         &mut self,
         request: &Request,
-        rules: Rules,
         reply: Result<(), RenewalFailure>,
         sent_at: BootInstant,
         now: BootInstant,
     ) -> Option<LossReason> {
         match reply {
-            Ok(()) => self.prove(request, rules, sent_at, now),
+            Ok(()) => self.prove(request, sent_at, now),
             Err(RenewalFailure::Gone) => return Some(LossReason::Gone),
             Err(RenewalFailure::Revoked) => return Some(LossReason::Revoked { by: None }),
             Err(RenewalFailure::Error(error)) => {
@@ -238,11 +236,17 @@ impl Holding {
         })
     }
 
-    fn prove(&mut self, request: &Request, rules: Rules, sent_at: BootInstant, now: BootInstant) {
-        let from = hold::proven_from(rules, sent_at, now);
+    /// The proof counts from the send of its command, because the server may have applied the
+    /// command at once (R10).
+    fn prove(&mut self, request: &Request, sent_at: BootInstant, now: BootInstant) {
+        let from = if rule!(deadline_from_send) {
+            sent_at
+        } else {
+            now
+        };
         let safe_until = hold::safe_until(from, request.timing);
         // A proof that comes too late changes nothing, because a lost hold stays lost (R15).
-        let safe_until = hold::limited(rules, safe_until, self.limit);
+        let safe_until = hold::limited(safe_until, self.limit);
         self.hold.extend(safe_until, now);
         self.attempt = self.next_renewal(request, from);
         self.last_error = None;

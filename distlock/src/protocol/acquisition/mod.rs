@@ -20,7 +20,7 @@ use crate::protocol::messages::{
 };
 use crate::protocol::outcome::{Action, Failure, HoldEnd, Outcome, Report, WaitReason};
 use crate::protocol::request::Request;
-use crate::protocol::rules::Rules;
+use crate::protocol::rules::rule;
 use crate::protocol::store_error::StoreError;
 use crate::util::clock::BootInstant;
 
@@ -35,7 +35,6 @@ mod tests;
 #[derive(Debug)]
 pub(crate) struct Acquisition {
     request: Arc<Request>,
-    rules: Rules,
     stage: Stage,
     /// Counts the acquire commands, the confirmations before a hold, and the releases.
     commands: u32,
@@ -93,14 +92,9 @@ pub(crate) enum AcquisitionState {
 impl Acquisition {
     /// Creates an acquisition that is about to send its acquire command. `wait_reason` is that of
     /// an earlier acquisition of the same call.
-    pub(crate) fn new(
-        request: Arc<Request>,
-        wait_reason: Option<WaitReason>,
-        rules: Rules,
-    ) -> Self {
+    pub(crate) fn new(request: Arc<Request>, wait_reason: Option<WaitReason>) -> Self {
         Acquisition {
             request,
-            rules,
             stage: Stage::Acquiring(Box::new(Acquiring::new(wait_reason))),
             commands: 0,
             was_unanswered: false,
@@ -114,10 +108,10 @@ impl Acquisition {
 
     /// Creates an acquisition that only releases an owner id unknown to this client, whatever the
     /// store holds for it.
-    pub(crate) fn release_only(request: Arc<Request>, rules: Rules, now: BootInstant) -> Self {
+    pub(crate) fn release_only(request: Arc<Request>, now: BootInstant) -> Self {
         Acquisition {
             stage: Stage::Releasing(Releasing::new(now)),
-            ..Self::new(request, None, rules)
+            ..Self::new(request, None)
         }
     }
 
@@ -169,7 +163,7 @@ impl Acquisition {
     }
 
     fn may_extend(&self) -> bool {
-        self.is_claimed || !self.rules.release_unused
+        self.is_claimed || !rule!(release_unused)
     }
 
     /// Returns the holders of the lock, as last reported, until the lock is held.
@@ -307,7 +301,7 @@ impl Acquisition {
                 Ok(Confirmation::NotHeld) | Err(_) => acquiring.restart(),
             },
             Stage::Held(held) => {
-                let loss = held.handle_confirmation(&self.request, self.rules, reply, now);
+                let loss = held.handle_confirmation(&self.request, reply, now);
                 self.handle_loss(loss, now);
             }
             _ => {}
@@ -328,7 +322,7 @@ impl Acquisition {
         if let Stage::Held(held) = &mut self.stage
             && held.hold().token == token
         {
-            let loss = held.handle_renewal(&self.request, self.rules, reply, sent_at, now);
+            let loss = held.handle_renewal(&self.request, reply, sent_at, now);
             self.handle_loss(loss, now);
         }
     }
@@ -361,7 +355,7 @@ impl Acquisition {
             return;
         };
         match reply {
-            Ok(Some(proof)) => match downgrading.finish(&self.request, self.rules, proof, now) {
+            Ok(Some(proof)) => match downgrading.finish(&self.request, proof, now) {
                 Some(held) => self.begin_hold(held),
                 None => self.end_downgrade(now),
             },
@@ -500,7 +494,7 @@ impl Acquisition {
         let has_queue_entry = self.may_be_queued();
         self.end.get_or_insert(HoldEnd::Released);
         // A success counts only under a hold that was valid to its end (P10).
-        let succeeded = succeeded && safe_until.is_some() || !self.rules.success_only;
+        let succeeded = succeeded && safe_until.is_some() || !rule!(success_only);
         let mut releasing = self.releasing(now).with_valid_hold(safe_until);
         if let Some(hold) = self.hold.as_ref().filter(|_| succeeded) {
             releasing = releasing.after_success(&self.request, hold);
@@ -562,7 +556,7 @@ impl Acquisition {
         let action = match &mut self.stage {
             Stage::Acquiring(acquiring) => {
                 if repeats && acquiring.retry_at().is_some_and(|at| now >= at) {
-                    acquiring.retry(self.rules);
+                    acquiring.retry();
                 }
                 let action = acquiring.action(&self.request, now);
                 self.settle(now);
@@ -650,7 +644,7 @@ impl Acquisition {
     // Transitions between stages.
 
     fn prove(&mut self, proof: Proof, origin: GrantOrigin, now: BootInstant) {
-        match Holding::proven(&self.request, self.rules, proof, origin, None, now) {
+        match Holding::proven(&self.request, proof, origin, None, now) {
             Some(held) => self.begin_hold(held),
             None => {
                 if let Stage::Acquiring(acquiring) = &mut self.stage {
@@ -662,7 +656,7 @@ impl Acquisition {
     }
 
     fn apply_grant(&mut self, grant: &Grant, now: BootInstant) {
-        match Holding::granted(&self.request, self.rules, grant, now) {
+        match Holding::granted(&self.request, grant, now) {
             Some(held) => self.begin_hold(held),
             None => {
                 if let Stage::Acquiring(acquiring) = &mut self.stage {
@@ -738,7 +732,7 @@ impl Acquisition {
         let Some(acquiring) = self.acquiring() else {
             return;
         };
-        if !acquiring.needs_release(self.rules) {
+        if !acquiring.needs_release() {
             self.stage = Stage::Ended;
             return;
         }
@@ -747,7 +741,7 @@ impl Acquisition {
     }
 
     fn releasing(&self, now: BootInstant) -> Releasing {
-        Releasing::new(now).after_unanswered(self.was_unanswered && self.rules.cancel_twice)
+        Releasing::new(now).after_unanswered(self.was_unanswered && rule!(cancel_twice))
     }
 
     fn begin_release(&mut self, releasing: Releasing, has_queue_entry: bool) {

@@ -27,7 +27,7 @@ pub(super) fn fresh(lease: Duration, wait: Duration) -> Acquisition {
 
 pub(super) fn with_options(options: Options) -> Acquisition {
     let request = Request::new(LockKey::new("k").unwrap(), Kind::Mutex, options, at(1_000));
-    Acquisition::new(Arc::new(request), None, Rules::ALL)
+    Acquisition::new(Arc::new(request), None)
 }
 
 /// Returns an acquisition that sent its acquire at 1 s, with a lease of 30 s and a wait of 10 s.

@@ -252,7 +252,7 @@ fn downgrading() -> Acquisition {
         ..Options::default()
     };
     let request = Request::new(LockKey::new("k").unwrap(), Kind::Write, options, at(1_000));
-    let mut acquisition = Acquisition::new(Arc::new(request), None, Rules::ALL);
+    let mut acquisition = Acquisition::new(Arc::new(request), None);
     acquisition.poll_action(true, at(1_000));
     acquisition.handle_acquire_reply(held(7), at(1_000));
     acquisition.poll_outcome();

@@ -6,7 +6,6 @@ use std::sync::{Arc, PoisonError, RwLock};
 use redis::Value;
 use tokio::sync::Notify;
 
-use crate::protocol::rules::Rules;
 use crate::store::client_id::ClientId;
 use crate::store::redis::conn::connection_registry::ConnectionRegistry;
 use crate::store::redis::conn::hooks::NodeHooks;
@@ -33,7 +32,6 @@ pub(crate) struct Client {
     pub(crate) events: EventSink,
     pub(crate) is_idle: IsIdle,
     pub(crate) scripts: Arc<Scripts>,
-    pub(crate) rules: Rules,
     /// Number of calls on a runtime at which its runtime connection is opened.
     pub(crate) runtime_connection_after: u32,
     pub(crate) transport_factory: TransportFactory,
@@ -149,7 +147,6 @@ mod tests {
                 events: Arc::new(|_| {}),
                 is_idle: Arc::new(|| false),
                 scripts: Scripts::bundled(),
-                rules: Rules::ALL,
                 runtime_connection_after: 1,
                 transport_factory: |sockets| Arc::new(sockets),
                 hooks: Arc::new(SingleServer),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::protocol::messages::{Proof, ReleaseReply};
+use crate::protocol::rules::rule;
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Downgrade, Release};
 use crate::store::redis::conn::session::Session;
@@ -45,7 +46,7 @@ impl Node {
                 break;
             }
         }
-        released.repeat_after = (release.after_unanswered && client.rules.cancel_twice)
+        released.repeat_after = (release.after_unanswered && rule!(cancel_twice))
             .then(|| server_time.time_until_rejected(client.clock.now(), timeout));
         Ok(released)
     }

@@ -11,6 +11,7 @@ use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{Acquire, AcquireReply, Grant, OwnerNumber};
+use crate::protocol::rules::rule;
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
 use crate::store::redis::quorum::attempt::{Attempt, Hold, Token, Traces};
@@ -218,7 +219,7 @@ impl Quorum {
         if self.update(wanted.caller, begin) != Some(true) {
             return Err(Failure::Error(StoreError::timed_out(wanted.timeout)));
         }
-        let mut grants = Grants::new(nodes.len(), self.quorum_size, self.rules);
+        let mut grants = Grants::new(nodes.len(), self.quorum_size);
         let send = |node, action| {
             let (quorum, attempt) = (self.clone(), attempt.clone());
             quorum.send(node, attempt, action, wanted.timeout)
@@ -269,7 +270,7 @@ impl Quorum {
             }
         }
         commands.detach_all();
-        if self.rules.released_everywhere {
+        if rule!(released_everywhere) {
             let (quorum, timeout) = (self.clone(), wanted.timeout);
             // Continues if this call ends meanwhile.
             let releasing = self.spawn(async move {

@@ -4,7 +4,7 @@
 
 use crate::error::Outage;
 use crate::protocol::messages::HolderView;
-use crate::protocol::rules::Rules;
+use crate::protocol::rules::rule;
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::quorum::attempt::Token;
 use crate::store::redis::quorum::commands::Refusal;
@@ -66,16 +66,14 @@ pub(super) struct Grants {
     quorum_size: usize,
     /// The token of the hold: the largest one, once a majority has granted.
     token: Option<Token>,
-    rules: Rules,
 }
 
 impl Grants {
-    pub(super) fn new(nodes: usize, quorum_size: usize, rules: Rules) -> Self {
+    pub(super) fn new(nodes: usize, quorum_size: usize) -> Self {
         Grants {
             nodes: vec![NodeState::Requested; nodes],
             quorum_size,
             token: None,
-            rules,
         }
     }
 
@@ -101,7 +99,7 @@ impl Grants {
                 let NodeState::Granted(given) = *state else {
                     continue;
                 };
-                *state = if given == token || !self.rules.written_back {
+                *state = if given == token || !rule!(written_back) {
                     NodeState::Confirmed
                 } else if given < token {
                     outdated.push(node);
@@ -208,7 +206,7 @@ mod tests {
 
     /// Feeds the replies of the nodes, in their order, and returns the last step.
     fn after(nodes: usize, replies: Vec<Result<Token, Refusal>>) -> (Grants, Step) {
-        let mut grants = Grants::new(nodes, nodes / 2 + 1, Rules::ALL);
+        let mut grants = Grants::new(nodes, nodes / 2 + 1);
         let mut step = grants.step();
         for (node, reply) in replies.into_iter().enumerate() {
             grants.handle(node, reply);

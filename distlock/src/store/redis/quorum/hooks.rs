@@ -3,7 +3,7 @@
 //! one of a majority.
 
 use crate::error::Outage;
-use crate::protocol::rules::Rules;
+use crate::protocol::rules::rule;
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::conn::connection_registry::RegisteredConnection;
 use crate::store::redis::conn::hooks::{NodeHooks, SingleServer};
@@ -23,9 +23,7 @@ pub(crate) fn scripts(bundled: &Scripts) -> Scripts {
     bundled.with(sources, &[lua!("quorum/epoch")])
 }
 
-pub(super) struct QuorumHooks {
-    pub(super) rules: Rules,
-}
+pub(super) struct QuorumHooks;
 
 impl NodeHooks for QuorumHooks {
     fn names(&self, namespace: &str) -> Names {
@@ -72,7 +70,7 @@ impl NodeHooks for QuorumHooks {
         let is_same = |other: &&RegisteredConnection| {
             other.run_id == new.run_id && other.address != new.address
         };
-        match open.iter().find(is_same).filter(|_| self.rules.one_vote) {
+        match open.iter().find(is_same).filter(|_| rule!(one_vote)) {
             None => Ok(()),
             Some(other) => Err(StoreError::new(
                 Outage::Misconfigured,
@@ -94,15 +92,15 @@ mod tests {
     use crate::store::redis::conn::connection_registry::tests::registered;
     use crate::store::redis::conn::session::SessionEnd;
 
-    const HOOKS: QuorumHooks = QuorumHooks { rules: Rules::ALL };
-
     #[test]
     fn a_server_counts_once_for_as_long_as_it_is_connected() {
         let servers = ConnectionRegistry::default();
         let ends: Vec<_> = (0..3).map(|_| Arc::new(SessionEnd::default())).collect();
         let register = |address, run_id, end: usize, is_for_commands| {
             let registered = registered(address, run_id, &ends[end], is_for_commands);
-            servers.register(registered, |new, open| HOOKS.accepts_connection(new, open))
+            servers.register(registered, |new, open| {
+                QuorumHooks.accepts_connection(new, open)
+            })
         };
         let take = |address, run_id, end| register(address, run_id, end, true);
         take("a", Some("run"), 0).unwrap();

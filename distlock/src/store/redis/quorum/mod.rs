@@ -16,14 +16,13 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::config;
-use crate::config::limits::Limits;
 use crate::error::Outage;
 use crate::key::LockKey;
 use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, Inspection, OwnerNumber,
     Proof, ReleaseReply, RenewReply, Renewal, RevokeReply,
 };
-use crate::protocol::rules::Rules;
+use crate::protocol::rules::rule;
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Confirm, DeleteRecord, Downgrade, Inspect, List, Release, Revoke};
 use crate::store::redis::conn::client::{Client, StoreState};
@@ -45,6 +44,7 @@ mod attempt;
 mod commands;
 mod grants;
 pub(crate) mod hooks;
+pub(crate) mod limits;
 mod release;
 mod renew;
 
@@ -53,7 +53,6 @@ pub(super) struct Quorum {
     quorum_size: usize,
     state: Arc<StoreState>,
     config: config::quorum::Quorum,
-    rules: Rules,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
     events: EventSink,
@@ -114,20 +113,18 @@ impl Quorum {
             store: Box::new(Self::open(config, hosts, client)),
             identity: config.identity().into(),
             address: Some(config.address().into()),
-            limits: Limits::of_quorum(config.quorum.max_lease, Rules::in_force().no_quorum_records),
+            limits: limits::of_quorum(config.quorum.max_lease),
         }
     }
 
     fn open(config: &RedisConfig, hosts: &[Host], client: Client) -> Arc<Self> {
         Arc::new_cyclic(|quorum: &Weak<Quorum>| {
-            let majority = hosts.len() / 2 + usize::from(client.rules.majority);
+            let majority = hosts.len() / 2 + usize::from(rule!(majority));
             let events = client.events.clone();
             let weak_quorum = quorum.clone();
             let node_client = Client {
                 scripts: Arc::new(hooks::scripts(&client.scripts)),
-                hooks: Arc::new(QuorumHooks {
-                    rules: client.rules,
-                }),
+                hooks: Arc::new(QuorumHooks),
                 events: Arc::new(move |event| match weak_quorum.upgrade() {
                     Some(quorum) => quorum.handle_event(event),
                     None => events(event),
@@ -152,7 +149,6 @@ impl Quorum {
                 quorum_size: config.quorum.size.unwrap_or(majority),
                 state: client.state.clone(),
                 config: config.quorum.clone(),
-                rules: client.rules,
                 clock: client.clock,
                 random: client.random,
                 events: client.events,

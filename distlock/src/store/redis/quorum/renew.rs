@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use crate::error::Outage;
 use crate::protocol::messages::{OwnerNumber, Proof, RenewReply, Renewal, RenewalFailure};
-use crate::protocol::rules::Rules;
+use crate::protocol::rules::rule;
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::quorum::Quorum;
 use crate::store::redis::quorum::attempt::Hold;
@@ -107,7 +107,7 @@ impl Quorum {
         renewing.detach_all();
         tallies
             .into_iter()
-            .map(|tally| tally.outcome(nodes, quorum_size, self.rules))
+            .map(|tally| tally.outcome(nodes, quorum_size))
             .collect()
     }
 }
@@ -136,8 +136,8 @@ impl Tally {
         }
     }
 
-    fn outcome(self, nodes: usize, quorum_size: usize, rules: Rules) -> Result<(), RenewalFailure> {
-        if self.ours >= quorum_size || self.ours > 0 && !rules.quorum_extends {
+    fn outcome(self, nodes: usize, quorum_size: usize) -> Result<(), RenewalFailure> {
+        if self.ours >= quorum_size || self.ours > 0 && !rule!(quorum_extends) {
             Ok(())
         } else if self.not_ours > nodes - quorum_size {
             Err(if self.is_revoked {
@@ -178,7 +178,7 @@ mod tests {
             .chars()
             .map(result)
             .for_each(|result| tally.add(result));
-        match tally.outcome(answers.len(), answers.len() / 2 + 1, Rules::ALL) {
+        match tally.outcome(answers.len(), answers.len() / 2 + 1) {
             Ok(()) => "held",
             Err(RenewalFailure::Gone) => "gone",
             Err(RenewalFailure::Revoked) => "revoked",
