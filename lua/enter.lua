@@ -64,9 +64,8 @@ local function enter(l, request, mine)
   if not l.my_token then
     local refused = refuse(l, request, mine, outcome)
     if refused then return refused end
-    l.kind, l.capacity = request.kind, request.capacity
+    l.kind, l.capacity, l.used = request.kind, request.capacity, l.used + request.weight
     l.my_token = token_for(l, request.weight, false)
-    l.used = l.used + request.weight
     put(l, owner, 'h', request.ttl, { token = l.my_token, weight = request.weight, ttl = request.ttl, since = call.now_text,
       name = request.name })
   end

@@ -29,11 +29,10 @@ local function grant_next(l, caller)
       return 'blocked'
     else
       begin_write(l)
-      l.kind, l.capacity = kind, capacity
+      l.kind, l.capacity, l.used = kind, capacity, l.used + weight
       local token = token_for(l, weight, has_more)
       local hold = { token = token, weight = weight, ttl = ttl, since = call.now_text, name = name }
       local short_lease = math.min(ttl - 250, 1000) -- before its confirmation. Its grace period is 250 ms
-      l.used = l.used + weight
       if has_more then
         remove(l, owner)
         if owner ~= caller then redis.call('HSET', l.entries, '?' .. client_id, call.now + short_lease * 1000 + 250000) end

@@ -1,7 +1,7 @@
 -- Fragment: the holders of a counted lock, each with a weight. The hash at the lock's key has a field for each holder, its record
 -- 'flag expires ttl token weight since name' (flag g: granted, not confirmed; h: held; k: kept by min_hold; r: revoked), and
--- `state`, '3 kind capacity used phase next at': the capacity of the last call that was granted, the sum of the weights, the token
--- of the read phase or 0, a lower bound of all `expires`, and an upper bound of the times at which a record was written. Each call
+-- `state`, '3 kind capacity used phase next at': the capacity of the last call that was granted, the sum of the weights, the read
+-- phase, 'token:replication id' or 0, a lower bound of all `expires`, and an upper bound of the times at which a record was written. Each call
 -- is granted by its own capacity.
 -- The queue and its entries have each other's names, so that the scripts of a mutex fail at these keys (K1).
 local QUEUE, ENTRIES = 'entry', 'queue'
@@ -79,7 +79,7 @@ local function read_state(l, owner)
   local value, now_text = found[1] or redis.call('EXISTS', l.lock) == 1 and '', l.call.now_text
   l.phase, l.next_expiry, l.at = '0', NEVER, now_text
   if not value then return end
-  local kind, capacity, used, phase, next_expiry, at = string.match(value, '^3 (%l+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
+  local kind, capacity, used, phase, next_expiry, at = string.match(value, '^3 (%l+) (%d+) (%d+) (%S+) (%d+) (%d+)$')
   if not kind then error('FOREIGN the lock key holds a foreign value') end
   l.kind, l.capacity, l.used, l.phase, l.next_expiry = kind, tonumber(capacity), tonumber(used), phase, next_expiry
   if now_text < next_expiry and now_text >= at then return parse(found[2] or '') end
@@ -108,13 +108,17 @@ local function mark_revoked(l, owner, hold)
     'state', state(l))
 end
 
--- Returns the token of a new hold: that of the read phase, or a new one, which begins a phase if the hold is a reader's.
+-- Returns the token of a new hold: that of the read phase, or a new one, which begins a phase if the hold is a reader's. A phase
+-- is of one primary. The next one may have lost a writer whose token is above that of the phase.
 local function token_for(l, weight, may_wait)
   local is_reader = l.kind == 'rw' and weight < l.capacity
-  if is_reader and l.phase ~= '0' then return l.phase end
-  local token = next_token(l)
+  local info = is_reader and redis.pcall('INFO', 'replication')
+  local primary = ':' .. (type(info) == 'string' and string.match(info, 'master_replid:(%x+)') or '')
+  local token = is_reader and string.match(l.phase, '^(%d+)' .. primary .. '$')
+  if token then return token end
+  token = next_token(l)
   set_fence(l, token, may_wait)
-  l.phase = is_reader and token or '0'
+  l.phase = is_reader and token .. primary or '0'
   return token
 end
 

@@ -332,6 +332,7 @@ fn shares(mut fields: HashMap<&str, &str>, now: u64) -> Shares {
     assert_eq!(number(used), sum, "the sum of the weights: {state}");
     assert!(sum <= number(capacity), "too much is held: {state}");
     shares.sort_by(|a, b| a.owner.cmp(&b.owner));
+    let (phase, _) = phase.split_once(':').unwrap_or((phase, ""));
     let phase = Some(number(phase)).filter(|phase| *phase > 0);
     (
         shares,

@@ -70,11 +70,7 @@ const EDITS: &[Edit] = &[
         "or is_silent or not is_alive(l, client_id, name)",
         "or l.used == 0 and (is_silent or not is_alive(l, client_id, name))",
     ),
-    (
-        "K9: phase",
-        "if is_reader and l.phase ~= '0' then return l.phase end",
-        "",
-    ),
+    ("K9: phase", "if token then return token end", ""),
     (
         "K9: downgrade",
         "hold.token, hold.weight, l.used = token_for(l, 1, may_wait), 1, 1",

@@ -228,12 +228,11 @@ end
     Edit {
         saboteur: "publish-before-write",
         scripts: NEXT,
-        passage: "      begin_write(l)\n      l.kind, l.capacity = kind, capacity\n",
+        passage: "      begin_write(l)\n      l.kind, l.capacity, l.used",
         replacement: "      redis.pcall('PUBLISH', l.channels .. client_id,
         table.concat({ kind, owner, next_token(l), call.now_text, 1000, l.lock }, ' '))
       begin_write(l)
-      l.kind, l.capacity = kind, capacity
-",
+      l.kind, l.capacity, l.used",
     },
     Edit {
         saboteur: "long-grant-lease",

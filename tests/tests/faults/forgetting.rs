@@ -8,8 +8,8 @@ use distlock_tests::{RedisServer, Resp, within};
 
 use crate::contended::Contended;
 use crate::support::{
-    LONG, SLACK, acquire_later, connect, expiry_after_renewal, give_back, hold, loss, ms, single,
-    until_clean, until_queued,
+    HELD, LONG, SLACK, acquire_later, connect, expiry_after_renewal, give_back, hold, loss, ms,
+    single, until_clean, until_queued,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -152,4 +152,27 @@ async fn a_flush_during_a_short_body_is_reported_by_its_release() {
     kept.acquire().await.unwrap().release().await.unwrap();
     until_clean(&mut server.client(), LONG).await;
     kept.acquire().await.unwrap().release().await.unwrap();
+}
+
+/// The promoted server may have the readers of before, and not the writer that came after them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_phase_ends_with_a_failover() {
+    let server = RedisServer::start();
+    let manager = connect(&server.url()).await;
+    let read = async || manager.rw_lock("k").lease(HELD).read().await.unwrap();
+    let (first, second) = (read().await, read().await);
+    assert_eq!(first.fencing_token(), second.fencing_token());
+    let mut raw = server.client();
+    // A promotion, without the time as a replica.
+    raw.cmd(&["MULTI"]);
+    raw.cmd(&["REPLICAOF", "127.0.0.1", "1"]);
+    raw.cmd(&["REPLICAOF", "NO", "ONE"]);
+    raw.cmd(&["EXEC"]);
+    let (third, fourth) = (read().await, read().await);
+    assert!(third.fencing_token() > first.fencing_token());
+    assert_eq!(third.fencing_token(), fourth.fencing_token());
+    for guard in [first, second, third, fourth] {
+        guard.release().await.unwrap();
+    }
+    until_clean(&mut raw, LONG).await;
 }

@@ -138,7 +138,7 @@ impl ScriptContext<'_> {
         let mut holders = Vec::new();
         while let Some(owner) = reply.next() {
             let (owner, record) = (reply::text(owner)?, reply.text()?);
-            // Who waits for a mutex gets its value.
+            // An acquire that waits for a mutex gets its value.
             let hold = self.decode_hold(at, &owner, &record);
             holders.extend(hold.or_else(|| self.decode_holder(&record, None)));
         }
