@@ -1,55 +1,34 @@
 //! Methods of types that wrap a lock, a guard or a hold.
 
+/// Adds setters that set the option of the same name of the [`Lock`](crate::Lock) in the field
+/// `lock`. Each text continues in the documentation of that option.
+macro_rules! forward_setters {
+    ($type:ident: $($text:literal $option:ident($value:ident: $value_type:ty),)+) => {
+        impl $type {$(
+            #[doc = concat!(
+                $text, ", see [`Lock::", stringify!($option), "`](crate::Lock::", stringify!($option), ")."
+            )]
+            pub fn $option(mut self, $value: $value_type) -> Self {
+                self.lock = self.lock.$option($value);
+                self
+            }
+        )+}
+    };
+}
+
 /// Adds the options of the [`Lock`](crate::Lock) in the field `lock` that locks of several keys
 /// have, too.
 macro_rules! forward_options {
     ($type:ident) => {
-        impl $type {
-            /// Sets the lease, see [`Lock::lease`](crate::Lock::lease).
-            pub fn lease(mut self, lease: std::time::Duration) -> Self {
-                self.lock = self.lock.lease(lease);
-                self
-            }
-
-            /// Sets how long to wait: at most 24 h, default 10 s, zero for one attempt. See
-            /// [`Lock::wait`](crate::Lock::wait).
-            pub fn wait(mut self, wait: std::time::Duration) -> Self {
-                self.lock = self.lock.wait(wait);
-                self
-            }
-
-            /// Sets the longest time of a hold, see [`Lock::max_hold`](crate::Lock::max_hold).
-            pub fn max_hold(mut self, limit: std::time::Duration) -> Self {
-                self.lock = self.lock.max_hold(limit);
-                self
-            }
-
-            /// Sets how many replicas must have acknowledged a hold, see
-            /// [`Lock::min_replicas`](crate::Lock::min_replicas).
-            pub fn min_replicas(mut self, n: u32) -> Self {
-                self.lock = self.lock.min_replicas(n);
-                self
-            }
-
-            /// Sets whether a hold counts only once it is on the disk, see
-            /// [`Lock::fsync`](crate::Lock::fsync).
-            pub fn fsync(mut self, on: bool) -> Self {
-                self.lock = self.lock.fsync(on);
-                self
-            }
-
-            /// Sets the name in logs and metrics, see [`Lock::label`](crate::Lock::label).
-            pub fn label(mut self, label: impl Into<std::borrow::Cow<'static, str>>) -> Self {
-                self.lock = self.lock.label(label);
-                self
-            }
-
-            /// Sets a text about this call that other clients see, see
-            /// [`Lock::metadata`](crate::Lock::metadata).
-            pub fn metadata(mut self, text: impl Into<String>) -> Self {
-                self.lock = self.lock.metadata(text);
-                self
-            }
+        $crate::lock::forward::forward_setters! {
+            $type:
+            "Sets the lease" lease(lease: std::time::Duration),
+            "Sets how long to wait: at most 24 h, default 10 s, zero for one attempt" wait(wait: std::time::Duration),
+            "Sets the longest time of a hold" max_hold(limit: std::time::Duration),
+            "Sets how many replicas must have acknowledged a hold" min_replicas(n: u32),
+            "Sets whether a hold counts only once it is on the disk" fsync(on: bool),
+            "Sets the name in logs and metrics" label(label: impl Into<std::borrow::Cow<'static, str>>),
+            "Sets a text about this call that other clients see" metadata(text: impl Into<String>),
         }
     };
 }
@@ -58,15 +37,11 @@ macro_rules! forward_options {
 macro_rules! forward_lock {
     ($type:ident) => {
         $crate::lock::forward::forward_options!($type);
+        $crate::lock::forward::forward_setters! {
+            $type: "Sets how long a hold stays taken at least" min_hold(shortest: std::time::Duration),
+        }
 
         impl $type {
-            /// Sets how long a hold stays taken at least, see
-            /// [`Lock::min_hold`](crate::Lock::min_hold).
-            pub fn min_hold(mut self, shortest: std::time::Duration) -> Self {
-                self.lock = self.lock.min_hold(shortest);
-                self
-            }
-
             /// Returns the key as it was passed.
             #[must_use]
             pub fn key(&self) -> &str {
@@ -179,4 +154,4 @@ macro_rules! forward_guard {
     };
 }
 
-pub(crate) use {forward_guard, forward_hold, forward_lock, forward_options};
+pub(crate) use {forward_guard, forward_hold, forward_lock, forward_options, forward_setters};
