@@ -44,12 +44,13 @@ proptest! {
         lease in duration(), wait in duration(),
         max_hold in prop::option::of(duration()), min_hold in prop::option::of(duration()),
     ) {
-        let options = Options { lease, wait, max_hold, min_hold, ..Options::default() };
+        let options = Options { lease: Some(lease), wait: Some(wait), max_hold, min_hold, ..Options::default() };
         let legal = (MIN_LEASE..=MAX_DURATION).contains(&lease)
             && wait <= MAX_DURATION
             && max_hold != Some(Duration::ZERO)
             && min_hold.is_none_or(|hold| hold <= MAX_DURATION)
-            && min_hold.is_none_or(|shortest| max_hold.is_none_or(|longest| shortest <= longest));
+            && min_hold.is_none_or(|shortest| max_hold.is_none_or(|longest| shortest <= longest))
+            && min_hold.is_none_or(|shortest| shortest.is_zero() || wait < shortest);
         match options.check("k") {
             Ok(()) => {
                 let timing = Timing::new(lease);

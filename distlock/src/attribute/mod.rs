@@ -314,8 +314,8 @@ macro_rules! setters {
 }
 
 setters! {
-    lease(lease: Duration) |options| options.set_lease(lease);
-    wait(wait: Duration) |options| options.set_wait(wait);
+    lease(lease: Duration) |options| options.lease = Some(lease);
+    wait(wait: Duration) |options| options.wait = Some(wait);
     max_hold(limit: Duration) |options| options.max_hold = Some(limit);
     min_hold(shortest: Duration) |options| options.min_hold = Some(shortest);
     once_per(period: Duration) |options| options.once_per = Some(period);

@@ -44,7 +44,7 @@ impl Limits {
             return Ok(());
         };
         let values = [
-            ("the lease", Some(options.lease)),
+            ("the lease", Some(options.lease())),
             ("min_hold", options.min_hold),
         ];
         for (name, value) in values {

@@ -67,17 +67,13 @@ pub(crate) struct Defaults {
     pub(crate) durability: Durability,
 }
 
-/// The options of a [`Lock`](crate::Lock).
-#[derive(Clone, Debug)]
+/// The options of a [`Lock`](crate::Lock). `None` stands for the default of its manager, in
+/// `defaults`.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
-    pub(crate) lease: Duration,
-    /// True if the caller set `lease`.
-    pub(crate) is_lease_set: bool,
-    pub(crate) wait: Duration,
-    /// True if the caller set `wait`, or tries once.
-    pub(crate) is_wait_set: bool,
-    /// True if `wait` is the default of the manager.
-    pub(crate) is_wait_default: bool,
+    pub(crate) defaults: Defaults,
+    pub(crate) lease: Option<Duration>,
+    pub(crate) wait: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
     /// True if `max_hold` counts from the start of the body instead of from the acquisition, as the
     /// call waits for further keys in between.
@@ -89,9 +85,7 @@ pub(crate) struct Options {
     pub(crate) once_for: Option<Result<String, fmt::Error>>,
     /// `None` for the default.
     pub(crate) record_ttl: Option<Duration>,
-    /// `None` for the manager's default.
     pub(crate) min_replicas: Option<u32>,
-    /// `None` for the manager's default.
     pub(crate) fsync: Option<bool>,
     pub(crate) label: Option<Cow<'static, str>>,
     /// True if a call that ends as busy is a skip, which is no failure.
@@ -103,54 +97,27 @@ pub(crate) struct Options {
     pub(crate) scripted: Option<usize>,
 }
 
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            lease: DEFAULT_LEASE,
-            is_lease_set: false,
-            wait: DEFAULT_WAIT,
-            is_wait_set: false,
-            is_wait_default: false,
-            max_hold: None,
-            max_hold_from_start: false,
-            min_hold: None,
-            once_per: None,
-            once_for: None,
-            record_ttl: None,
-            min_replicas: None,
-            fsync: None,
-            label: None,
-            skips_busy: false,
-            metadata: None,
-            #[cfg(feature = "testing")]
-            scripted: None,
-        }
-    }
-}
-
 impl Options {
-    /// Fills unset options with a manager's defaults.
     pub(crate) fn with_defaults(self, defaults: &Defaults) -> Self {
-        let (lease, wait) = (
-            defaults.lease.filter(|_| !self.is_lease_set),
-            defaults.wait.filter(|_| !self.is_wait_set),
-        );
         Options {
-            lease: lease.unwrap_or(self.lease),
-            wait: wait.unwrap_or(self.wait),
-            is_wait_default: wait.is_some(),
-            min_replicas: self.min_replicas.or(Some(defaults.durability.replicas)),
-            fsync: self.fsync.or(Some(defaults.durability.fsync)),
+            defaults: *defaults,
             ..self
         }
     }
 
-    pub(crate) fn set_lease(&mut self, lease: Duration) {
-        (self.lease, self.is_lease_set) = (lease, true);
+    pub(crate) fn lease(&self) -> Duration {
+        self.lease.or(self.defaults.lease).unwrap_or(DEFAULT_LEASE)
     }
 
-    pub(crate) fn set_wait(&mut self, wait: Duration) {
-        (self.wait, self.is_wait_set) = (wait, true);
+    pub(crate) fn wait(&self) -> Duration {
+        self.wait.or(self.defaults.wait).unwrap_or(DEFAULT_WAIT)
+    }
+
+    pub(crate) fn durability(&self) -> Durability {
+        Durability {
+            replicas: (self.min_replicas).unwrap_or(self.defaults.durability.replicas),
+            fsync: self.fsync.unwrap_or(self.defaults.durability.fsync),
+        }
     }
 
     pub(crate) fn set_once_for(&mut self, value: &dyn fmt::Display) {
@@ -164,9 +131,7 @@ impl Options {
     /// Makes a busy call a skip. Without an explicit `wait`, the call then tries once.
     pub(crate) fn skip_busy(&mut self) {
         self.skips_busy = true;
-        if !self.is_wait_set {
-            self.set_wait(Duration::ZERO);
-        }
+        self.wait.get_or_insert(Duration::ZERO);
     }
 
     /// Returns true if a call with these options that fails with `error` is skipped.
@@ -184,13 +149,6 @@ impl Options {
         self.metadata.as_deref().filter(|text| !text.is_empty())
     }
 
-    pub(crate) fn durability(&self) -> Durability {
-        Durability {
-            replicas: self.min_replicas.unwrap_or_default(),
-            fsync: self.fsync.unwrap_or_default(),
-        }
-    }
-
     /// Checks every duration, and the value of `once_for`.
     pub(crate) fn check(&self, key: &str) -> Result<(), Error> {
         let refuse = |what: &str, value: Duration, bound: &str| {
@@ -198,7 +156,7 @@ impl Options {
                 "lock `{key}`: {what} is {value:?}; set it to {bound}"
             )))
         };
-        let in_range = check_times(self.lease, self.wait);
+        let in_range = check_times(self.lease(), self.wait());
         in_range.map_err(|reason| Error::config(format!("lock `{key}`: {reason}")))?;
         if self.max_hold.is_some_and(|limit| limit.is_zero()) {
             let bound = "more than zero, or leave it out for no limit";
@@ -214,13 +172,13 @@ impl Options {
         }
         // At the end of `min_hold` the key is free, and such a call would run the job a second
         // time.
-        if (self.is_wait_set || self.is_wait_default)
+        if let Some(wait) = self.wait.or(self.defaults.wait)
             && !min_hold.is_zero()
-            && self.wait >= min_hold
+            && wait >= min_hold
         {
             let bound =
                 format!("less than the min_hold of {min_hold:?} (0s tries once), or raise that");
-            return refuse("the wait", self.wait, &bound);
+            return refuse("the wait", wait, &bound);
         }
         if min_hold > MAX_DURATION {
             return refuse("min_hold", min_hold, "at most 24h");

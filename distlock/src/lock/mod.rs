@@ -108,7 +108,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.options.set_lease(lease);
+        self.options.lease = Some(lease);
         self
     }
 
@@ -131,7 +131,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub fn wait(mut self, wait: Duration) -> Self {
-        self.options.set_wait(wait);
+        self.options.wait = Some(wait);
         self
     }
 
@@ -447,14 +447,14 @@ impl Lock {
     /// Dropping the future, at any await, leaves neither a lock nor a queue entry behind.
     pub async fn acquire(&self) -> Result<LockGuard, Error> {
         self.check_guard()?;
-        self.acquire_traced(self.options.wait).await
+        self.acquire_traced(None).await
     }
 
     /// Acquires the lock like [`acquire`](Lock::acquire), also with `once_per` or `once_for`. For
     /// the command line, which releases a lost lock only after its command has ended.
     #[doc(hidden)]
     pub async fn __acquire(&self) -> Result<LockGuard, Error> {
-        self.acquire_traced(self.options.wait).await
+        self.acquire_traced(None).await
     }
 
     /// Acquires the lock if it is free and no other call waits for it. The call never waits for
@@ -485,7 +485,7 @@ impl Lock {
     /// The same as that of [`acquire`](Lock::acquire).
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>, Error> {
         self.check_guard()?;
-        match self.acquire_traced(Duration::ZERO).await {
+        match self.acquire_traced(Some(Duration::ZERO)).await {
             Ok(guard) => Ok(Some(guard)),
             Err(error) if error.is_busy() => Ok(None),
             Err(error) => Err(error),
@@ -617,7 +617,7 @@ impl Lock {
 
     /// Acquires the lock for a body, in a span that covers both.
     pub(crate) async fn acquire_for_run(&self) -> Result<(Guards, RunSpan), Error> {
-        let acquiring = pin!(self.acquire_traced(self.options.wait));
+        let acquiring = pin!(self.acquire_traced(None));
         run::acquire_in_span(self.manager.core(), &self.subject(), acquiring).await
     }
 
@@ -629,7 +629,8 @@ impl Lock {
         }
     }
 
-    pub(crate) async fn acquire_traced(&self, wait: Duration) -> Result<LockGuard, Error> {
+    /// Acquires the lock, within `wait` if that is set.
+    pub(crate) async fn acquire_traced(&self, wait: Option<Duration>) -> Result<LockGuard, Error> {
         let core = self.manager.core();
         core.check_process()?;
         let acquiring = pin!(self.acquire_inner(wait));
@@ -648,7 +649,7 @@ impl Lock {
         })
     }
 
-    async fn acquire_inner(&self, wait: Duration) -> Result<LockGuard, Error> {
+    async fn acquire_inner(&self, wait: Option<Duration>) -> Result<LockGuard, Error> {
         let (key, options) = self.check(wait)?;
         let core = self.manager.core();
         let started = core.clock.now();
@@ -673,15 +674,13 @@ impl Lock {
         Ok(LockGuard::new(self.manager.clone(), held))
     }
 
-    /// Checks the key and the options. Returns them, with all defaults.
-    pub(crate) fn check(&self, wait: Duration) -> Result<(LockKey, Options), Error> {
-        let options = Options {
-            wait,
-            ..self.options.clone()
-        };
+    /// Checks the key and the options, and returns them.
+    pub(crate) fn check(&self, wait: Option<Duration>) -> Result<(LockKey, Options), Error> {
+        let mut options = self.options.clone();
         // A wait that the caller set is checked even if this call only tries.
-        let set = Some(&self.options).filter(|options| options.is_wait_set);
-        set.unwrap_or(&options).check(&self.key)?;
+        options.wait = options.wait.or(wait);
+        options.check(&self.key)?;
+        options.wait = wait.or(options.wait);
         let key = LockKey::new(&self.key)?;
         self.manager.check_alive()?;
         let limits = &self.manager.core().limits;

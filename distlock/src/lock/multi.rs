@@ -138,7 +138,7 @@ impl MultiLock {
     ///
     /// Dropping the future, at any await, leaves neither a lock nor a queue entry behind.
     pub async fn acquire(&self) -> Result<MultiLockGuard, Error> {
-        let guards = self.acquire_all(self.lock.options.wait).await?;
+        let guards = self.acquire_all(self.lock.options.wait()).await?;
         Ok(MultiLockGuard::new(guards, &self.keys))
     }
 
@@ -212,7 +212,7 @@ impl MultiLock {
 
     /// Acquires all locks for a body, in a span that covers both.
     pub(crate) async fn acquire_for_run(&self) -> Result<(Guards, RunSpan), Error> {
-        let acquiring = pin!(self.acquire_all(self.lock.options.wait));
+        let acquiring = pin!(self.acquire_all(self.lock.options.wait()));
         let keys = self.keys.join(", ");
         run::acquire_in_span(self.lock.manager.core(), &self.subject(&keys), acquiring).await
     }
@@ -279,7 +279,7 @@ impl MultiLock {
         let mut requests = Vec::new();
         let mut fits_one_command = locks.len() > 1;
         for lock in locks {
-            let (key, options) = lock.check(wait)?;
+            let (key, options) = lock.check(Some(wait))?;
             fits_one_command &= nesting::find_hold(manager, &key, Kind::Mutex)?.is_none()
                 && options.durability().is_none();
             requests.push(Request::new(key, Kind::Mutex, options, started));
@@ -353,7 +353,7 @@ async fn acquire_in_order(
 ) -> Result<Guards, Failure> {
     let mut guards: Option<Guards> = None;
     for lock in locks {
-        let acquiring = lock.acquire_traced(remaining());
+        let acquiring = lock.acquire_traced(Some(remaining()));
         let acquired = match &guards {
             None => acquiring.await,
             Some(guards) => tokio::select! {

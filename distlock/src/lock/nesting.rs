@@ -102,7 +102,7 @@ async fn take_turn(
             turn = reentry_lock.lock_owned() => Some(turn),
             _ = held.lost() => None,
             // The manager's timer, because the caller need not be in a tokio runtime.
-            () = core.executor.sleep(request.options.wait) => None,
+            () = core.executor.sleep(request.options.wait()) => None,
         }
     };
     match (turn, held.error()) {

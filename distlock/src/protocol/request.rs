@@ -45,7 +45,7 @@ impl Request {
         Request {
             key,
             kind,
-            timing: Timing::new(options.lease),
+            timing: Timing::new(options.lease()),
             durability: options.durability(),
             once: Once::of(&options),
             options,
@@ -72,7 +72,7 @@ impl Request {
 
     /// Returns the time at which the wait counts as long.
     pub(crate) fn long_wait_from(&self) -> BootInstant {
-        self.started + (self.options.wait / 2).clamp(MIN_LONG_WAIT, MAX_LONG_WAIT)
+        self.started + (self.options.wait() / 2).clamp(MIN_LONG_WAIT, MAX_LONG_WAIT)
     }
 
     /// Marks a wait that counts as long. Returns true the first time.
@@ -82,12 +82,12 @@ impl Request {
 
     /// Returns true if `wait` is zero. Such a call tries once, and does not wait in the queue.
     pub(crate) fn is_try_acquire(&self) -> bool {
-        self.options.wait.is_zero()
+        self.options.wait().is_zero()
     }
 
     /// Returns the end of the wait.
     pub(crate) fn deadline(&self) -> BootInstant {
-        self.started + self.options.wait
+        self.started + self.options.wait()
     }
 
     /// Returns the time until which the store keeps the queue entry.
@@ -118,7 +118,7 @@ mod tests {
             (second * 90, second * 30),
         ] {
             let options = Options {
-                wait,
+                wait: Some(wait),
                 ..Options::default()
             };
             let started = BootInstant(1);

@@ -174,7 +174,7 @@ impl LockManagerBuilder {
             );
         }
         let times = Options::default().with_defaults(&self.defaults);
-        check_times(times.lease, times.wait).map_err(Error::config)?;
+        check_times(times.lease(), times.wait()).map_err(Error::config)?;
         if self.connect_timeout.is_zero() {
             return refuse("the connect timeout must be longer than zero");
         }
@@ -319,7 +319,7 @@ impl LockManagerBuilder {
                 let limits = limits::of_quorum(quorum.max_lease);
                 // The built-in lease may be too long, for calls with a lease of their own.
                 let options = Options {
-                    lease: self.defaults.lease.unwrap_or_default(),
+                    lease: Some(self.defaults.lease.unwrap_or_default()),
                     ..Options::default().with_defaults(&self.defaults)
                 };
                 limits

@@ -95,7 +95,7 @@ fn on_granted(core: &Arc<Core>, grant: Grant) {
         }
         None => {
             let options = Options {
-                lease: grant.lease,
+                lease: Some(grant.lease),
                 ..Options::default()
             };
             let now = core.clock.now();

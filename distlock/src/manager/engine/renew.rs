@@ -220,7 +220,7 @@ mod tests {
         let (now, lease) = (BootInstant(0), Duration::from_secs(30));
         let slack_with = |max_hold| {
             let options = Options {
-                lease,
+                lease: Some(lease),
                 max_hold,
                 ..Options::default()
             };

@@ -89,7 +89,7 @@ pub(crate) fn long_wait(
         store = core.address().unwrap_or("in this process"),
         waiters,
         waited_ms = millis(waited),
-        wait_ms = millis(request.options.wait),
+        wait_ms = millis(request.options.wait()),
         holder = holder.map(|holder| holder.to_string()),
         detail = error.map(|error| error.to_string()),
         "{text}{advice}"

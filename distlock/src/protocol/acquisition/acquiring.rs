@@ -363,7 +363,7 @@ impl Acquiring {
         let failure = match self.wait_reason.take() {
             Some(WaitReason::Occupied) => Failure::Busy(std::mem::take(&mut self.holders)),
             Some(WaitReason::Error(error)) => Failure::Unavailable(error),
-            None => Failure::Unavailable(StoreError::timed_out(request.options.wait)),
+            None => Failure::Unavailable(StoreError::timed_out(request.options.wait())),
         };
         self.finish(Outcome::Failed(failure));
     }

@@ -19,8 +19,8 @@ pub(super) fn at(ms: u64) -> BootInstant {
 /// Returns an acquisition that is about to acquire at 1 s.
 pub(super) fn fresh(lease: Duration, wait: Duration) -> Acquisition {
     with_options(Options {
-        lease,
-        wait,
+        lease: Some(lease),
+        wait: Some(wait),
         ..Options::default()
     })
 }

@@ -88,7 +88,7 @@ fn a_reply_after_a_shutdown_makes_no_hold() {
 fn a_grant_without_its_proof_is_acquired_again() {
     for (min_replicas, keeps_its_id) in [(Some(1), true), (None, false)] {
         let mut acquisition = with_options(Options {
-            lease: SECOND * 30,
+            lease: Some(SECOND * 30),
             min_replicas,
             ..Options::default()
         });

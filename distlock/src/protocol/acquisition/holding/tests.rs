@@ -193,7 +193,7 @@ fn a_hold_ends_at_its_limit() {
     ] {
         for (late, notice) in notices {
             let mut acquisition = with_options(Options {
-                lease: SECOND * 30,
+                lease: Some(SECOND * 30),
                 max_hold: Some(max_hold),
                 max_hold_from_start: from_start,
                 ..Options::default()
