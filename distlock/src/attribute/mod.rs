@@ -19,6 +19,7 @@ use crate::attribute::from_lock_error::FromLockError;
 use crate::config::options::Options;
 use crate::error::{Error, HoldKind};
 use crate::key::{Escaped, LockKey, MAX_KEY, cut_off};
+use crate::lock::forward::setters;
 use crate::lock::guard::LockGuard;
 use crate::lock::guards::Guards;
 use crate::lock::installed::installed;
@@ -256,6 +257,18 @@ impl Request {
         self
     }
 
+    /// Makes a busy call a skip that has no value. Follows `wait`, which is 0 if it is not set.
+    pub fn skip_busy(mut self) -> Self {
+        self.options.skip_busy();
+        self
+    }
+
+    /// Makes a busy call a skip that has another value, for which it waits as usual.
+    pub fn replace_busy(mut self) -> Self {
+        self.options.skips_busy = true;
+        self
+    }
+
     pub fn finish_on_loss(mut self) -> Self {
         self.finish_on_loss = true;
         self
@@ -287,47 +300,28 @@ impl Request {
         let manager = manager.as_ref().ok_or(Error::NotInstalled)?;
         if more.is_empty() {
             let mut lock = manager.lock(first).of_kind(self.kind);
-            lock.options = self.options.with_defaults(manager.defaults());
+            lock.options = Options {
+                defaults: lock.options.defaults,
+                ..self.options
+            };
             return lock.acquire_for_run().await;
         }
         let mut locks = manager.lock_all(std::iter::once(first).chain(more));
-        locks.lock.options = Options {
+        locks.options = Options {
+            defaults: locks.options.defaults,
             max_hold_from_start: true,
-            ..self.options.with_defaults(manager.defaults())
+            ..self.options
         };
         locks.acquire_for_run().await
     }
 }
 
-/// Defines setters of options, which generated code calls by these names.
-macro_rules! setters {
-    ($($(#[$doc:meta])* $name:ident($($value:ident: $type:ty)?) |$options:ident| $set:expr;)+) => {
-        impl Request {$(
-            $(#[$doc])*
-            pub fn $name(mut self $(, $value: $type)?) -> Self {
-                let $options = &mut self.options;
-                $set;
-                self
-            }
-        )+}
-    };
-}
-
 setters! {
-    lease(lease: Duration) |options| options.lease = Some(lease);
-    wait(wait: Duration) |options| options.wait = Some(wait);
-    max_hold(limit: Duration) |options| options.max_hold = Some(limit);
-    min_hold(shortest: Duration) |options| options.min_hold = Some(shortest);
-    once_per(period: Duration) |options| options.once_per = Some(period);
-    once_for(value: &dyn fmt::Display) |options| options.set_once_for(value);
-    record_ttl(ttl: Duration) |options| options.record_ttl = Some(ttl);
-    /// Makes a busy call a skip that has no value. Follows `wait`, which is 0 if it is not set.
-    skip_busy() |options| options.skip_busy();
-    /// Makes a busy call a skip that has another value, for which it waits as usual.
-    replace_busy() |options| options.skips_busy = true;
-    label(label: &'static str) |options| options.label = Some(Cow::Borrowed(label));
-    metadata(text: String) |options| options.set_metadata(&text);
-    min_replicas(n: u32) |options| options.min_replicas = Some(n);
+    Request, options:
+    "Sets how long a hold stays taken at least" min_hold(shortest: Duration) |options| options.min_hold = Some(shortest),
+    "Sets a period" once_per(period: Duration) |options| options.once_per = Some(period),
+    "Sets what the call is for" once_for(value: &dyn fmt::Display) |options| options.set_once_for(value),
+    "Sets how long a success is remembered" record_ttl(ttl: Duration) |options| options.record_ttl = Some(ttl),
 }
 
 /// Gives the compiler the return type of a body, in code that never runs.

@@ -98,10 +98,11 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    pub(crate) fn with_defaults(self, defaults: &Defaults) -> Self {
+    /// Returns the options of a lock of which the user sets none.
+    pub(crate) fn of(defaults: &Defaults) -> Self {
         Options {
             defaults: *defaults,
-            ..self
+            ..Options::default()
         }
     }
 

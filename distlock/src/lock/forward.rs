@@ -1,44 +1,55 @@
 //! Methods of types that wrap a lock, a guard or a hold.
 
-/// Adds setters that set the option of the same name of the [`Lock`](crate::Lock) in the field
-/// `lock`. Each text continues in the documentation of that option.
-macro_rules! forward_setters {
-    ($type:ident: $($text:literal $option:ident($value:ident: $value_type:ty),)+) => {
+/// Adds setters of options, which are in a field of the type: those that every lock has, and more.
+/// Each text continues in the documentation of [`Lock`](crate::Lock), whose setters have the same
+/// names.
+macro_rules! setters {
+    ($type:ident, $($field:ident).+: $($more:tt)*) => {
+        impl $type {
+            fn options_mut(&mut self) -> &mut $crate::config::options::Options {
+                &mut self.$($field).+
+            }
+        }
+
+        $crate::lock::forward::setters! {
+            @$type
+            "Sets the lease" lease(lease: std::time::Duration) |options| options.lease = Some(lease),
+            "Sets how long to wait: at most 24 h, default 10 s, zero for one attempt"
+                wait(wait: std::time::Duration) |options| options.wait = Some(wait),
+            "Sets the longest time of a hold"
+                max_hold(limit: std::time::Duration) |options| options.max_hold = Some(limit),
+            "Sets how many replicas must have acknowledged a hold"
+                min_replicas(n: u32) |options| options.min_replicas = Some(n),
+            "Sets whether a hold counts only once it is on the disk"
+                fsync(on: bool) |options| options.fsync = Some(on),
+            "Sets the name in logs and metrics"
+                label(label: impl Into<std::borrow::Cow<'static, str>>) |options| options.label = Some(label.into()),
+            "Sets a text about this call that other clients see"
+                metadata(text: impl Into<String>) |options| options.set_metadata(&text.into()),
+            $($more)*
+        }
+    };
+    (@$type:ident $($text:literal $name:ident($value:ident: $value_type:ty) |$options:ident| $set:expr,)+) => {
         impl $type {$(
             #[doc = concat!(
-                $text, ", see [`Lock::", stringify!($option), "`](crate::Lock::", stringify!($option), ")."
+                $text, ", see [`Lock::", stringify!($name), "`](crate::Lock::", stringify!($name), ")."
             )]
-            pub fn $option(mut self, $value: $value_type) -> Self {
-                self.lock = self.lock.$option($value);
+            pub fn $name(mut self, $value: $value_type) -> Self {
+                let $options = self.options_mut();
+                $set;
                 self
             }
         )+}
     };
 }
 
-/// Adds the options of the [`Lock`](crate::Lock) in the field `lock` that locks of several keys
-/// have, too.
-macro_rules! forward_options {
-    ($type:ident) => {
-        $crate::lock::forward::forward_setters! {
-            $type:
-            "Sets the lease" lease(lease: std::time::Duration),
-            "Sets how long to wait: at most 24 h, default 10 s, zero for one attempt" wait(wait: std::time::Duration),
-            "Sets the longest time of a hold" max_hold(limit: std::time::Duration),
-            "Sets how many replicas must have acknowledged a hold" min_replicas(n: u32),
-            "Sets whether a hold counts only once it is on the disk" fsync(on: bool),
-            "Sets the name in logs and metrics" label(label: impl Into<std::borrow::Cow<'static, str>>),
-            "Sets a text about this call that other clients see" metadata(text: impl Into<String>),
-        }
-    };
-}
-
 /// Adds the options and the key of the [`Lock`](crate::Lock) in the field `lock`.
 macro_rules! forward_lock {
     ($type:ident) => {
-        $crate::lock::forward::forward_options!($type);
-        $crate::lock::forward::forward_setters! {
-            $type: "Sets how long a hold stays taken at least" min_hold(shortest: std::time::Duration),
+        $crate::lock::forward::setters! {
+            $type, lock.options:
+            "Sets how long a hold stays taken at least"
+                min_hold(shortest: std::time::Duration) |options| options.min_hold = Some(shortest),
         }
 
         impl $type {
@@ -154,4 +165,4 @@ macro_rules! forward_guard {
     };
 }
 
-pub(crate) use {forward_guard, forward_hold, forward_lock, forward_options, forward_setters};
+pub(crate) use {forward_guard, forward_hold, forward_lock, setters};

@@ -80,7 +80,7 @@ impl LockManager {
             manager: self.clone(),
             key: key.into(),
             kind: Kind::Mutex,
-            options: Options::default().with_defaults(self.defaults()),
+            options: Options::of(self.defaults()),
         }
     }
 }

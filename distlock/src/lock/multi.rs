@@ -3,10 +3,11 @@
 use std::pin::pin;
 use std::time::Duration;
 
+use crate::config::options::Options;
 use crate::error::{BodyState, Error};
 use crate::key::LockKey;
 use crate::lock::Lock;
-use crate::lock::forward::forward_options;
+use crate::lock::forward::setters;
 use crate::lock::guard::LockGuard;
 use crate::lock::guards::Guards;
 use crate::lock::multi_guard::MultiLockGuard;
@@ -62,11 +63,12 @@ const MAX_KEYS: usize = 64;
 #[must_use = "a `MultiLock` is only a description; call `acquire`, `try_acquire` or `run`"]
 pub struct MultiLock {
     keys: Vec<String>,
-    /// The options of every key, and the manager.
-    pub(crate) lock: Lock,
+    manager: LockManager,
+    /// The options of every key.
+    pub(crate) options: Options,
 }
 
-forward_options!(MultiLock);
+setters!(MultiLock, options:);
 
 impl LockManager {
     /// Creates the description of 1 to 64 locks that are held together. Performs no validation and
@@ -85,11 +87,13 @@ impl LockManager {
     /// # }
     /// ```
     pub fn lock_all<K: Into<String>>(&self, keys: impl IntoIterator<Item = K>) -> MultiLock {
-        let mut lock = self.lock("");
-        lock.options.max_hold_from_start = true;
         MultiLock {
             keys: keys.into_iter().map(Into::into).collect(),
-            lock,
+            manager: self.clone(),
+            options: Options {
+                max_hold_from_start: true,
+                ..Options::of(self.defaults())
+            },
         }
     }
 }
@@ -138,7 +142,7 @@ impl MultiLock {
     ///
     /// Dropping the future, at any await, leaves neither a lock nor a queue entry behind.
     pub async fn acquire(&self) -> Result<MultiLockGuard, Error> {
-        let guards = self.acquire_all(self.lock.options.wait()).await?;
+        let guards = self.acquire_all(self.options.wait()).await?;
         Ok(MultiLockGuard::new(guards, &self.keys))
     }
 
@@ -212,9 +216,9 @@ impl MultiLock {
 
     /// Acquires all locks for a body, in a span that covers both.
     pub(crate) async fn acquire_for_run(&self) -> Result<(Guards, RunSpan), Error> {
-        let acquiring = pin!(self.acquire_all(self.lock.options.wait()));
+        let acquiring = pin!(self.acquire_all(self.options.wait()));
         let keys = self.keys.join(", ");
-        run::acquire_in_span(self.lock.manager.core(), &self.subject(&keys), acquiring).await
+        run::acquire_in_span(self.manager.core(), &self.subject(&keys), acquiring).await
     }
 
     /// Returns what spans show; `keys` are all keys.
@@ -222,14 +226,14 @@ impl MultiLock {
         Subject {
             key: keys,
             kind: Kind::Mutex,
-            options: &self.lock.options,
+            options: &self.options,
         }
     }
 
     /// Acquires all locks in one span. Locks that are acquired one after the other also have a
     /// span each, inside of it.
     async fn acquire_all(&self, wait: Duration) -> Result<Guards, Error> {
-        let core = self.lock.manager.core();
+        let core = self.manager.core();
         core.check_process()?;
         let acquiring = pin!(self.acquire_within(wait));
         let outcome = |guards: &Guards| (guards.path(), guards.fencing_token());
@@ -240,7 +244,7 @@ impl MultiLock {
 
     async fn acquire_within(&self, wait: Duration) -> Result<Guards, Error> {
         let locks = self.in_global_order()?;
-        let clock = &self.lock.manager.core().clock;
+        let clock = &self.manager.core().clock;
         let started = clock.now();
         if let Some(guards) = self.acquire_at_once(&locks, wait).await? {
             guards.start_max_hold(clock.now());
@@ -273,7 +277,7 @@ impl MultiLock {
         locks: &[Lock],
         wait: Duration,
     ) -> Result<Option<Guards>, Error> {
-        let manager = &self.lock.manager;
+        let manager = &self.manager;
         let core = manager.core();
         let started = core.clock.now();
         let mut requests = Vec::new();
@@ -289,7 +293,7 @@ impl MultiLock {
         }
         let acquired = acquire::acquire_all(core, requests.into_iter()).await;
         let acquired = acquired.inspect_err(|error| {
-            logging::not_acquired(core, &self.lock.options, error);
+            logging::not_acquired(core, &self.options, error);
         });
         let Some(held) = acquired? else {
             return Ok(None);
@@ -309,10 +313,8 @@ impl MultiLock {
     /// in the store.
     fn in_global_order(&self) -> Result<Vec<Lock>, Error> {
         let named = self.keys.iter().map(|key| {
-            let lock = Lock {
-                key: key.clone(),
-                ..self.lock.clone()
-            };
+            let mut lock = self.manager.lock(key.as_str());
+            lock.options = self.options.clone();
             Ok((LockKey::new(key)?.tagged().to_string(), lock))
         });
         let mut locks = named.collect::<Result<Vec<_>, Error>>()?;

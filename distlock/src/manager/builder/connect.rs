@@ -173,7 +173,7 @@ impl LockManagerBuilder {
                  part after a `:` may be `lock`, `queue`, `entry`, `fence`, `done` or `client`",
             );
         }
-        let times = Options::default().with_defaults(&self.defaults);
+        let times = Options::of(&self.defaults);
         check_times(times.lease(), times.wait()).map_err(Error::config)?;
         if self.connect_timeout.is_zero() {
             return refuse("the connect timeout must be longer than zero");
@@ -320,7 +320,7 @@ impl LockManagerBuilder {
                 // The built-in lease may be too long, for calls with a lease of their own.
                 let options = Options {
                     lease: Some(self.defaults.lease.unwrap_or_default()),
-                    ..Options::default().with_defaults(&self.defaults)
+                    ..Options::of(&self.defaults)
                 };
                 limits
                     .check(LockKind::Mutex, &options)
