@@ -33,7 +33,7 @@ local request, l = open_request(now_text, fence_value, 'mutex', 1, 1)
 local mine = read_state(l, request.owner, value)
 -- Without the functions that grant, which take time to create.
 if is_full(l) and not mine then
-  if has_queue(l) then note_caller(l) end
+  if request.wait == 0 and has_queue(l) then note_caller(l) end
   return refuse(l, request, mine, 'blocked')
 end
 return enter(l, request, mine)

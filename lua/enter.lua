@@ -21,17 +21,18 @@ local function make_room(l, owner, count)
   return count
 end
 
--- Queues an owner. Returns false if the queue is full.
+-- Queues an owner, and notes that its client responds. Returns false if the queue is full.
 local function join(l, request)
   local call, owner, tail = l.call, request.owner, redis.call('ZRANGE', l.queue, -1, -1, 'WITHSCORES')
   local score, count, max_waiters = call.now_text, tail[1] and redis.call('ZCARD', l.queue) or 0, tonumber(request.max_waiters)
   local has_place = count < max_waiters or count > 0 and redis.call('ZSCORE', l.queue, owner)
-  if not has_place and (count == 0 or make_room(l, owner, count) >= max_waiters) then return false end
+  if not has_place and (count == 0 or make_room(l, owner, count) >= max_waiters) then return not l.is_noted and note_caller(l) end
   if tail[1] and tonumber(tail[2]) >= call.now then score = string.format('%.0f', tail[2] + 1) end
   set_queue_flag(l) -- first, because a queue without a flag would be ignored
   redis.call('ZADD', l.queue, 'NX', score, owner)
   redis.call('HSET', l.entries, owner, after(call, request.wait + 1000) .. ' ' .. request.ttl .. ' ' .. request.kind .. ' ' ..
     request.capacity .. ' ' .. request.weight .. ' ' .. request.name)
+  if not l.is_noted then redis.call('HDEL', l.entries, '?' .. call.client) end
   -- The TTL of the queue exceeds its latest deadline, and a grant made just before it.
   local queue_ttl = request.wait + 12000
   if redis.call('PTTL', l.queue) < queue_ttl or redis.call('PTTL', l.entries) < queue_ttl then

@@ -21,7 +21,7 @@ local function read_state(l, owner, value)
 end
 
 local function state(l)
-  return l.kind and '2 mutex 1' or ''
+  return l.kind and l.value or ''
 end
 
 -- Next to a holder no waiter fits.
@@ -92,13 +92,12 @@ local function record(l, hold, left)
   return hold.flag .. ' ' .. after(l.call, left) .. ' ' .. hold.ttl .. ' ' .. hold.token .. ' 1 ' .. hold.since .. ' ' .. hold.name
 end
 
--- Appends the holder, as a field of a counted lock. A command that waits does not shorten its TTL: the waiter's next queue
--- check, at most half a second away, does. It gets the lock's value, which costs less, unless it must know when the hold ends.
+-- Appends the holder, as a field of a counted lock, for a command that must know when the hold ends. One that waits does not
+-- shorten its TTL: the waiter's next queue check, at most half a second away, does.
 local function with_holders(l, reply, waits)
-  if l.used > 0 then
+  if l.used > 0 and not (waits and l.hold.flag ~= 'k') then
     reply[#reply + 1] = l.holder
-    local is_short = waits and l.hold.flag ~= 'k'
-    reply[#reply + 1] = is_short and l.value or record(l, l.hold, waits and redis.call('PTTL', l.lock) or remaining(l))
+    reply[#reply + 1] = record(l, l.hold, waits and redis.call('PTTL', l.lock) or remaining(l))
   end
   return reply
 end
@@ -108,5 +107,5 @@ local function describe(l)
   local value = redis.call('GET', l.lock)
   local owner, hold = parse(string.gsub(value or '', '^3', '2'))
   if not hold then return value and '?' or '', {} end
-  return string.sub(value, 1, 2) .. 'mutex 1', { owner, record(l, hold, redis.call('PTTL', l.lock)) }
+  return value, { owner, record(l, hold, redis.call('PTTL', l.lock)) }
 end

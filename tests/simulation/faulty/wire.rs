@@ -450,7 +450,7 @@ fn number(number: impl TryInto<i64>) -> Value {
 /// Encodes the state of a lock, or nothing for a free one.
 fn state(lock: &Snapshot, wall: u64) -> Value {
     if lock.hold.is_some() {
-        return text("2 mutex 1");
+        return text("2 0:1 1 1 1 name");
     }
     let Some(kind) = lock.kind else {
         return text("");

@@ -269,7 +269,10 @@ pub fn right(verb: Verb, locks: usize, names: &Names) -> Vec<Frame> {
     let micros = Impostor::micros();
     let (int, text) = (Frame::int, |text: &str| Frame::text(text));
     let (now, nothing) = (int(micros), text(""));
-    let of = |owner: &str| ["2 mutex 1", owner, "0 1700 30250 1700 1 1700 name"].map(text);
+    let of = |owner: &str| {
+        let value = format!("2 {owner} 1700 30250 1700 name");
+        [&value, owner, "h 1700 30250 1700 1 1700 name"].map(text)
+    };
     let first = names.owners.first();
     let ours = first.map_or(vec![nothing.clone()], |(owner, _)| of(owner).to_vec());
     match verb {

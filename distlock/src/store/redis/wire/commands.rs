@@ -90,7 +90,11 @@ impl ScriptCall for Acquire<'_> {
         if status == Status::OtherNumber {
             return Ok((Some(at), AcquireReply::Held(context.proof(reply.token()?))));
         }
-        let holders = context.decode_holders(at, &mut reply)?;
+        let mut holders = context.decode_holders(at, &mut reply)?;
+        if holders.is_empty() {
+            // A waiter for a mutex need not know when the hold ends, and gets the value only.
+            holders.extend(context.decode_holder(&text, None));
+        }
         let reply = match (status, kind) {
             (Status::Queued, _) => AcquireReply::Queued(holders),
             (Status::Unfinished, _) => AcquireReply::Unfinished,

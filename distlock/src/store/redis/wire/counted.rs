@@ -152,7 +152,7 @@ mod tests {
                 STATE,
                 Some(AcquireReply::WrongKind { existing, holders }),
             ),
-            ("other_kind", "2 permits 5", None),
+            ("other_kind", "4 permits 5", None),
             ("no word of ours", STATE, None),
         ] {
             let reply = decode(status, state).ok().map(|(_, reply)| reply);

@@ -120,12 +120,14 @@ impl ScriptContext<'_> {
         })
     }
 
-    /// Reads the kind in the state of a lock, `3 kind capacity used phase next at` or `2 mutex 1`.
-    /// `None` for an empty text, and for a state that distlock did not write.
+    /// Reads the kind in the state of a lock, `3 kind capacity used phase next at`, or the value of
+    /// a mutex. `None` for an empty text, and for a state that distlock did not write.
     pub(crate) fn state_kind(&self, state: &str) -> Option<LockKind> {
-        let kind = |layout| parse_kind(state.strip_prefix(layout)?.split(' '));
-        let mutex = kind(self.names.layout).filter(|kind| *kind == LockKind::Mutex);
-        mutex.or_else(|| kind("3 ").filter(|kind| *kind != LockKind::Mutex))
+        if state.starts_with(self.names.layout) {
+            return Some(LockKind::Mutex);
+        }
+        let kind = parse_kind(state.strip_prefix("3 ")?.split(' '));
+        kind.filter(|kind| *kind != LockKind::Mutex)
     }
 
     /// Reads the holders until the end of a reply of the time `at`: those that have not expired,
@@ -138,9 +140,7 @@ impl ScriptContext<'_> {
         let mut holders = Vec::new();
         while let Some(owner) = reply.next() {
             let (owner, record) = (reply::text(owner)?, reply.text()?);
-            // An acquire that waits for a mutex gets its value.
-            let hold = self.decode_hold(at, &owner, &record);
-            holders.extend(hold.or_else(|| self.decode_holder(&record, None)));
+            holders.extend(self.decode_hold(at, &owner, &record));
         }
         holders.sort_by_key(|holder| (holder.since, holder.token));
         Ok(holders)
