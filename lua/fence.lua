@@ -34,7 +34,7 @@ end
 
 local function set_queue_flag(l)
   local value = read_fence(l)
-  if value and #value == 16 then
+  if value and #value == 16 and tonumber(value) then
     l.fence_value = value .. '+'
     redis.call('SET', l.fence, l.fence_value, 'KEEPTTL')
   end
