@@ -26,7 +26,7 @@ local function join(l, request)
   local call, owner, tail = l.call, request.owner, redis.call('ZRANGE', l.queue, -1, -1, 'WITHSCORES')
   local score, count, max_waiters = call.now_text, tail[1] and redis.call('ZCARD', l.queue) or 0, tonumber(request.max_waiters)
   local has_place = count < max_waiters or count > 0 and redis.call('ZSCORE', l.queue, owner)
-  if not has_place and (count == 0 or make_room(l, owner, count) >= max_waiters) then return not l.is_noted and note_caller(l) end
+  if not has_place and (count == 0 or make_room(l, owner, count) >= max_waiters) then note_caller(l) return false end
   if tail[1] and tonumber(tail[2]) >= call.now then score = string.format('%.0f', tail[2] + 1) end
   set_queue_flag(l) -- first, because a queue without a flag would be ignored
   redis.call('ZADD', l.queue, 'NX', score, owner)

@@ -59,6 +59,6 @@ end
 local function serve(l, caller)
   if not has_queue(l) then return 'free' end
   local outcome = grant_next(l, caller)
-  if not l.is_noted then note_caller(l) end
+  note_caller(l)
   return outcome
 end

@@ -58,6 +58,6 @@ end
 -- Notes that the calling client responds. Writes only if there is a note: a first write would let others pass under OOM.
 local function note_caller(l)
   local note = '?' .. l.call.client
-  if redis.call('HGET', l.entries, note) then redis.call('HDEL', l.entries, note) end
+  if not l.is_noted and redis.call('HGET', l.entries, note) then redis.call('HDEL', l.entries, note) end
   l.is_noted = true
 end

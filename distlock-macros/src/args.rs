@@ -92,11 +92,10 @@ impl Args {
                 );
                 continue;
             }
-            let checked = value.map(|value| {
-                control_flow::check(argument, &value)?;
-                Ok(value)
+            let value = value.filter(|value| {
+                let checked = control_flow::check(argument, value);
+                checked.map_err(|error| errors.push(error)).is_ok()
             });
-            let value = checked.and_then(|value| value.map_err(|error| errors.push(error)).ok());
             given.0.push((argument, value.as_ref().map(Expr::span)));
             if let Some(value) = value
                 && let Err(error) = args.set(argument, value)

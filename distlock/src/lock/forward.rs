@@ -1,8 +1,7 @@
 //! Methods of types that wrap a lock, a guard or a hold.
 
-/// Adds setters of options, which are in a field of the type: those that every lock has, and more.
-/// Each text continues in the documentation of [`Lock`](crate::Lock), whose setters have the same
-/// names.
+/// Adds setters of the options in a field: those that every lock has, and `more`. Their
+/// documentation links to the setters of [`Lock`](crate::Lock), which have the same names.
 macro_rules! setters {
     ($type:ident, $($field:ident).+: $($more:tt)*) => {
         impl $type {

@@ -1,7 +1,6 @@
 //! A hold and its safe deadline (R9). No other module computes that of an acquisition.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use crate::fencing::FencingToken;
 use crate::observer::event::AcquirePath;
@@ -145,13 +144,16 @@ impl Hold {
 pub(crate) fn limited(safe_until: BootInstant, limit: Option<BootInstant>) -> BootInstant {
     match limit {
         Some(limit) => safe_until.min(limit),
-        None if rule!(safe_deadline) => safe_until,
-        None => safe_until + Duration::from_secs(3_600),
+        #[cfg(sabotage)]
+        None if !rule!(safe_deadline) => safe_until + std::time::Duration::from_secs(3_600),
+        None => safe_until,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn at(ms: u64) -> BootInstant {

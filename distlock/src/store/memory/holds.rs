@@ -94,10 +94,11 @@ impl Holds {
         self.all.iter_mut().find(|hold| hold.owner_id == *owner_id)
     }
 
-    /// Removes what has expired. Unconfirmed grants matter only for later waiters.
+    /// Removes what has expired. Unconfirmed grants matter for later waiters, and for the TTL of a
+    /// mutex (see `clamp_ttl`).
     pub(super) fn remove_expired(&mut self, now: BootInstant, has_queue: bool) {
         self.retain(|hold| hold.expires_at > now);
-        if !has_queue {
+        if !has_queue && self.last_kind != Some(LockKind::Mutex) {
             self.unconfirmed.clear();
         }
     }
