@@ -16,7 +16,7 @@ use crate::protocol::messages::{Acquire, AcquireReply, Grant, Inspection, OwnerN
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
 use crate::store::command::{Confirm, Inspect, Release};
-use crate::store::{LockStore, Settings, StoreEvent};
+use crate::store::{LockStore, Settings, StoreEvent, StoreResult};
 use crate::util::random::SystemRandom;
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -85,7 +85,7 @@ impl Client {
         owner: OwnerNumber,
         lease: Duration,
         wait: Duration,
-    ) -> AcquireReply {
+    ) -> StoreResult<AcquireReply> {
         let key = key(name);
         let request = Acquire {
             kind: Kind::Mutex,
@@ -97,11 +97,11 @@ impl Client {
             metadata: None,
             once: None,
         };
-        at_once(self.store.acquire(&request, WITHIN)).unwrap()
+        at_once(self.store.acquire(&request, WITHIN))
     }
 
     fn acquire(&self, name: &str, owner: OwnerNumber) -> AcquireReply {
-        self.acquire_with(name, owner, LEASE, ms(10_000))
+        self.acquire_with(name, owner, LEASE, ms(10_000)).unwrap()
     }
 
     /// Acquires the lock, which must be free. Returns the token.
@@ -122,13 +122,17 @@ impl Client {
     }
 
     fn release(&self, name: &str, owner: OwnerNumber) -> bool {
+        self.release_after(name, owner, false)
+    }
+
+    fn release_after(&self, name: &str, owner: OwnerNumber, after_unanswered: bool) -> bool {
         let key = key(name);
         let release = Release {
             kind: Kind::Mutex,
             key: &key,
             owner,
             keep_for: Duration::ZERO,
-            after_unanswered: false,
+            after_unanswered,
             success: None,
         };
         let released = at_once(self.store.release(&release, WITHIN));
@@ -183,6 +187,21 @@ fn every_key_expires() {
     }
 }
 
+/// A shutdown may release for an owner whose acquire another thread is about to run.
+#[test]
+fn an_acquire_after_its_release_is_rejected() {
+    let world = World::new();
+    let a = world.client();
+    let acquire = |owner| a.acquire_with("k", owner, LEASE, ms(0));
+    assert!(!a.release_after("k", 1, true));
+    assert!(acquire(1).unwrap_err().is_unanswered());
+    assert_eq!(a.inspect("k").holders.len(), 0);
+    a.take("k", 2);
+    a.release("k", 2);
+    world.clock.advance(Duration::from_secs(60));
+    acquire(1).expect("the server has forgotten it");
+}
+
 #[test]
 fn an_unconfirmed_grant_ends_after_a_second_and_its_grace_period() {
     let world = World::new();
@@ -232,9 +251,9 @@ fn all_owners_find_room_among_dead_waiters() {
 fn a_forgotten_queue_ends() {
     let world = World::new();
     let a = world.client();
-    a.acquire_with("k", 1, Duration::from_secs(60), ms(0));
-    a.acquire_with("k", 2, LEASE, ms(1));
-    a.acquire_with("k", 3, LEASE, ms(0));
+    for (owner, lease, wait) in [(1, 60_000, 0), (2, 30_000, 1), (3, 30_000, 0)] {
+        a.acquire_with("k", owner, ms(lease), ms(wait)).unwrap();
+    }
     world.clock.advance(ms(12_000));
     assert_eq!(a.inspect("k").queue_length, 1);
     world.clock.advance(ms(1));

@@ -97,10 +97,11 @@ impl Drop for MemoryStore {
 impl LockStore for MemoryStore {
     async fn acquire(&self, acquire: &Acquire<'_>, _: Duration) -> StoreResult<AcquireReply> {
         self.run(|locks, context| {
-            locks.with(acquire.key, context.now, |lock| {
+            locks.check_cancelled(&context.owner_id(acquire.owner))?;
+            Ok(locks.with(acquire.key, context.now, |lock| {
                 lock.acquire(context, acquire)
-            })
-        })
+            }))
+        })?
     }
 
     fn acquire_here<'a>(
@@ -118,19 +119,22 @@ impl LockStore for MemoryStore {
     ) -> StoreResult<Option<Proof>> {
         self.run(|locks, context| {
             let now = context.now;
+            for acquire in acquires {
+                locks.check_cancelled(&context.owner_id(acquire.owner))?;
+            }
             let mut are_free = (acquires.iter())
                 .map(|acquire| locks.with(acquire.key, now, |lock| lock.is_uncontended(context)));
             if !are_free.all(|is_free| is_free) {
-                return None;
+                return Ok(None);
             }
             let acquired = (acquires.iter())
                 .map(|acquire| locks.with(acquire.key, now, |lock| lock.acquire(context, acquire)));
             // All tokens are the time.
-            acquired.fold(None, |_, reply| match reply {
+            Ok(acquired.fold(None, |_, reply| match reply {
                 AcquireReply::Held(proof) => Some(proof),
                 _ => None,
-            })
-        })
+            }))
+        })?
     }
 
     async fn confirm(&self, confirm: &Confirm<'_>, _: Duration) -> StoreResult<Confirmation> {
@@ -173,6 +177,9 @@ impl LockStore for MemoryStore {
     async fn release(&self, release: &Release<'_>, _: Duration) -> StoreResult<ReleaseReply> {
         let (owner, kind) = (release.owner, release.kind.lock_kind());
         self.run(|locks, context| {
+            if release.after_unanswered {
+                locks.cancel(context.owner_id(owner), context.now);
+            }
             locks.with_kind(release.key, kind, context.now, |lock| {
                 let is_recorded = (release.success)
                     .is_some_and(|(once, token)| lock.record_success(context, owner, once, token));

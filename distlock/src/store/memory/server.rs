@@ -4,11 +4,13 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use once_cell::sync::Lazy;
 
 use super::context::{CommandContext, MAX_WORK, RegisteredClient};
 use super::lock::MemoryLock;
+use super::queue::OwnerId;
 use crate::error::{LockKind, Outage};
 use crate::key::LockKey;
 use crate::protocol::store_error::StoreError;
@@ -18,6 +20,9 @@ use crate::util::clock::{BootClock, BootInstant, Clock};
 /// How many locks every call examines, to remove empty ones. More than one, so that the sweep makes
 /// progress even if every call uses a new key.
 const SWEPT_PER_CALL: usize = 2;
+
+/// How long a thread may take from its decision to acquire until its acquire runs.
+const CANCELLED_FOR: Duration = Duration::from_secs(60);
 
 /// The counterpart of a Redis server. Clones are the same server.
 #[derive(Clone)]
@@ -134,6 +139,9 @@ pub(super) struct MemoryLocks {
     pub(super) by_name: HashMap<Arc<str>, MemoryLock>,
     /// Every name once, in the order in which they are examined.
     pub(super) sweep_order: VecDeque<Arc<str>>,
+    /// The owners that were released while another thread was about to acquire for them, and until
+    /// when their acquires are rejected.
+    cancelled: VecDeque<(OwnerId, BootInstant)>,
 }
 
 impl MemoryLocks {
@@ -173,6 +181,26 @@ impl MemoryLocks {
         })
     }
 
+    /// Rejects the acquires of an owner from now on.
+    pub(super) fn cancel(&mut self, owner_id: OwnerId, now: BootInstant) {
+        self.cancelled.push_back((owner_id, now + CANCELLED_FOR));
+    }
+
+    /// Fails if the owner was already released.
+    pub(super) fn check_cancelled(&self, owner_id: &OwnerId) -> Result<(), StoreError> {
+        if self
+            .cancelled
+            .iter()
+            .any(|(cancelled, _)| cancelled == owner_id)
+        {
+            return Err(StoreError::new(
+                Outage::TimedOut,
+                "the acquire ran after its release",
+            ));
+        }
+        Ok(())
+    }
+
     /// Returns the taken keys as Redis does: with a hash tag, unless the tag is the whole key.
     pub(super) fn taken(&mut self, now: BootInstant) -> impl Iterator<Item = LockKey> {
         self.by_name.iter_mut().filter_map(move |(name, lock)| {
@@ -182,6 +210,10 @@ impl MemoryLocks {
     }
 
     fn sweep(&mut self, now: BootInstant) {
+        let has_ended = |(_, until): &(OwnerId, BootInstant)| *until <= now;
+        while self.cancelled.front().is_some_and(has_ended) {
+            self.cancelled.pop_front();
+        }
         for _ in 0..SWEPT_PER_CALL {
             let Some(name) = self.sweep_order.pop_front() else {
                 return;
