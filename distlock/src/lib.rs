@@ -169,6 +169,7 @@ pub use fencing::FencingToken;
 pub use key::escape;
 pub use lock::Lock;
 pub use lock::guard::LockGuard;
+pub use lock::held::HeldLock;
 pub use lock::installed::{install, installed, shutdown};
 pub use lock::multi::MultiLock;
 pub use lock::multi_guard::MultiLockGuard;
@@ -185,7 +186,6 @@ pub use manager::LockManager;
 pub use manager::admin::inspect::{LockState, ServerState, SuccessRecord, Waiter};
 pub use manager::admin::revoke::{Revocation, Revoke, RevokeOutcome};
 pub use manager::builder::LockManagerBuilder;
-pub use manager::engine::held::HeldLock;
 
 #[cfg(feature = "macros")]
 #[doc = include_str!("doc/uses.md")]

@@ -13,7 +13,7 @@ use super::{CLIENTS, KEYS};
 use crate::config::options::DEFAULT_FENCE_TTL;
 use crate::error::LockKind;
 use crate::key::LockKey;
-use crate::manager::builder::Parts;
+use crate::manager::builder::dependencies::Dependencies;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{Grant, OwnerNumber};
 use crate::protocol::timing::Timing;
@@ -22,7 +22,6 @@ use crate::store::memory::MemoryStore;
 use crate::store::memory::hooks::{HandClock, Snapshot, owner_text};
 use crate::store::memory::server::MemoryServer;
 use crate::store::redis::conn::client::Client;
-use crate::store::redis::conn::hooks::SingleServer;
 use crate::store::redis::open;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::wire::scripts::Scripts;
@@ -68,12 +67,8 @@ type Events = UnboundedReceiver<StoreEvent>;
 fn events() -> (EventSink, Events) {
     let (sender, receiver) = unbounded_channel();
     let sink = move |event| {
-        // Events of connections and clocks, which the memory store does not have.
-        let is_of_a_server = matches!(event, StoreEvent::Observer(_) | StoreEvent::Log(_));
-        if !is_of_a_server {
-            // The receiver is dropped when the test has ended.
-            let _ = sender.send(event);
-        }
+        // The receiver is dropped when the test has ended.
+        let _ = sender.send(event);
     };
     (Arc::new(sink), receiver)
 }
@@ -272,23 +267,13 @@ impl InRedis {
         for (id, max_waiters) in ids.iter().zip(MAX_WAITERS) {
             let config = RedisConfig::parse(&server.url(), NAMESPACE, LIMIT).unwrap();
             let (sink, events) = events();
-            let parts = Parts::default();
             let client = Client {
                 id: id.clone(),
-                settings: settings(max_waiters),
-                clock: parts.clock,
-                random: parts.random,
-                events: sink,
-                is_idle: Arc::new(|| false),
                 scripts: scripts.clone(),
-                runtime_connection_after: 1,
-                hooks: Arc::new(SingleServer),
-                registry: Arc::default(),
-                state: Arc::default(),
-                transport_factory: parts.transport_factory,
+                ..Dependencies::default().client(settings(max_waiters), sink)
             };
-            let open = |client| open::connect_lazy(&config, client);
-            let opened = open::connect(&config, client, open).await.unwrap();
+            let opened = open::connect_lazy(&config, client);
+            opened.store.ready().await;
             stores.push(opened.store);
             receivers.push(events);
         }

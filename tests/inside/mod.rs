@@ -18,7 +18,7 @@ use crate::store::redis::wire::scripts::{ScriptId, Scripts};
 ///
 /// If `DISTLOCK_RUNTIME_CONNECTIONS` is not a number.
 pub fn runtime_connections_at_once(mut builder: LockManagerBuilder) -> LockManagerBuilder {
-    builder.parts.runtime_connection_after = 1;
+    builder.dependencies.runtime_connection_after = 1;
     match std::env::var("DISTLOCK_RUNTIME_CONNECTIONS") {
         Ok(many) => builder.max_runtime_connections(
             many.parse()
@@ -30,13 +30,13 @@ pub fn runtime_connections_at_once(mut builder: LockManagerBuilder) -> LockManag
 
 /// Sets the manager's clock ahead of the machine's by this many milliseconds.
 pub fn clock_ahead(mut builder: LockManagerBuilder, by: Arc<AtomicU64>) -> LockManagerBuilder {
-    builder.parts.clock = Arc::new(ahead::Ahead(by));
+    builder.dependencies.clock = Arc::new(ahead::Ahead(by));
     builder
 }
 
 /// Sets the runtime of the manager's background work, so that its tasks can be counted.
 pub fn running_on(mut builder: LockManagerBuilder, runtime: Handle) -> LockManagerBuilder {
-    builder.parts.background_runtime = Some(runtime);
+    builder.dependencies.background_runtime = Some(runtime);
     builder
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use redis::{Arg, Cmd, RedisResult, Value};
 use tokio::runtime::Handle;
 
-use crate::manager::builder::Parts;
+use crate::manager::builder::dependencies::Dependencies;
 use crate::protocol::rules::Rules;
 use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
@@ -16,28 +16,28 @@ use crate::store::redis::transport::{Connection, ConnectionEventHandler, Transpo
 use crate::store::redis::wire::scripts::Scripts;
 use crate::util::clock::{BootClock, BootInstant, Clock};
 
-/// Applies the faults of the saboteur named by `DISTLOCK_SABOTAGE` to a manager's parts.
-pub(crate) fn sabotaged(mut parts: Parts) -> Parts {
+/// Applies the faults of the saboteur named by `DISTLOCK_SABOTAGE` to a manager's dependencies.
+pub(crate) fn sabotaged(mut dependencies: Dependencies) -> Dependencies {
     let Ok(saboteur) = std::env::var("DISTLOCK_SABOTAGE") else {
-        return parts;
+        return dependencies;
     };
     let rules = Rules::in_force();
-    parts.scripts = Arc::new(scripts(saboteur));
+    dependencies.scripts = Arc::new(scripts(saboteur));
     if !rules.boot_clock {
-        parts.clock = Arc::new(MonotonicClock::default());
+        dependencies.clock = Arc::new(MonotonicClock::default());
     }
     if !rules.own_thread {
-        parts.background_runtime = Handle::try_current().ok();
+        dependencies.background_runtime = Handle::try_current().ok();
     }
     if !rules.subscribe_first {
-        parts.transport_factory =
+        dependencies.transport_factory =
             |sockets| Arc::new(BrokenTransport(Arc::new(sockets), Fault::DelayedSubscribe));
     }
     if !rules.acknowledged {
-        parts.transport_factory =
+        dependencies.transport_factory =
             |sockets| Arc::new(BrokenTransport(Arc::new(sockets), Fault::FakeWait));
     }
-    parts
+    dependencies
 }
 
 /// A clock that stands still while the machine is suspended, as `std::time::Instant` does.

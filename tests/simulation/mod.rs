@@ -161,7 +161,7 @@ async fn audit(world: &Arc<World>, auditor: &Arc<Client>) {
             tokio::spawn(async move {
                 match lock.acquire().await {
                     Ok(guard) => {
-                        let hold = guard.held();
+                        let hold = guard.held().0;
                         world.oracle.acquired(&world.server, auditor.index, &hold);
                         // No more faults occur, so the release must succeed.
                         let released = guard.release().await;

@@ -11,9 +11,10 @@ use crate::__inside::simulation::faulty::{Fault, Role};
 use crate::error::{Error, HoldKind, LockKind};
 use crate::lock::Lock;
 use crate::lock::guard::LockGuard;
+use crate::lock::held::HeldLock;
 use crate::lock::rw_guards::{RwLockReadGuard, RwLockWriteGuard};
 use crate::loss::LossReason;
-use crate::manager::engine::held::HeldLock;
+use crate::manager::core::held::HoldHandle;
 use crate::protocol::kind::Kind;
 use crate::protocol::timing::Timing;
 
@@ -177,7 +178,7 @@ impl User {
             guard = downgraded;
             self.steps(&guard, plan).await;
         }
-        let hold = guard.held();
+        let hold = guard.held().0;
         let (oracle, index) = (&self.world.oracle, self.client.index);
         if drops {
             drop(guard);
@@ -196,7 +197,7 @@ impl User {
     /// Downgrades a write hold. The call may be dropped.
     async fn downgrade(&self, guard: LockGuard) -> Option<LockGuard> {
         let (oracle, index) = (&self.world.oracle, self.client.index);
-        let hold = guard.held();
+        let hold = guard.held().0;
         let dropped_after = if self.random.chance(250) { 20 } else { 60_000 };
         let after = Duration::from_millis(self.random.between(0, dropped_after));
         let downgrade = RwLockWriteGuard(guard).downgrade();
@@ -249,14 +250,14 @@ impl User {
         let plan = self.plan(&order);
         let run = order
             .lock
-            .run(async |held: HeldLock| Ok(vec![self.body(held.clone(), plan).await]));
+            .run(async |held: HeldLock| Ok(vec![self.body(held.0.clone(), plan).await]));
         self.ended(run, dropped_after).await;
     }
 
     /// Awaits a run, which is dropped after some milliseconds, and checks its bodies.
     async fn ended(
         &self,
-        run: impl Future<Output = Result<Vec<(HeldLock, bool)>, Error>>,
+        run: impl Future<Output = Result<Vec<(HoldHandle, bool)>, Error>>,
         dropped_after: u64,
     ) {
         let (oracle, index) = (&self.world.oracle, self.client.index);
@@ -292,17 +293,17 @@ impl User {
         let lock = lock.once_per(Duration::from_secs(1));
         let fails = self.random.chance(250);
         let run = lock.run(async |held: HeldLock| {
-            let body = self.body(held.clone(), plan).await;
+            let body = self.body(held.0.clone(), plan).await;
             if fails {
                 return Err(Error::config("the body fails"));
             }
-            self.world.oracle.succeeds(self.client.index, &held);
+            self.world.oracle.succeeds(self.client.index, &held.0);
             Ok(vec![body])
         });
         self.ended(run, self.dropped_after(200)).await;
     }
 
-    async fn body(&self, hold: HeldLock, plan: Plan) -> (HeldLock, bool) {
+    async fn body(&self, hold: HoldHandle, plan: Plan) -> (HoldHandle, bool) {
         let (oracle, index) = (&self.world.oracle, self.client.index);
         oracle.count("calls: ok");
         oracle.acquired(&self.world.server, index, &hold);
@@ -328,8 +329,10 @@ impl User {
         let plan = self.plan(&order);
         let run = locks.run(async |mut held| {
             // The second key may be the first one.
-            held.dedup_by(|a, b| Arc::ptr_eq(&a.entry, &b.entry));
-            let bodies = held.into_iter().map(|hold| Box::pin(self.body(hold, plan)));
+            held.dedup_by(|a, b| Arc::ptr_eq(&a.0.entry, &b.0.entry));
+            let bodies = held
+                .into_iter()
+                .map(|hold| Box::pin(self.body(hold.0, plan)));
             Ok(futures_util::future::join_all(bodies).await)
         });
         self.ended(run, self.dropped_after(300)).await;
@@ -418,7 +421,7 @@ impl User {
 /// Observes the end of a body, whatever ends it.
 struct Probe<'a> {
     user: &'a User,
-    hold: HeldLock,
+    hold: HoldHandle,
 }
 
 impl Drop for Probe<'_> {

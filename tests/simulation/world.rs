@@ -18,18 +18,15 @@ use crate::config::options::Defaults;
 use crate::error::LockKind;
 use crate::key::LockKey;
 use crate::manager::LockManager;
-use crate::manager::builder::Parts;
-use crate::manager::builder::connect::Assembly;
-use crate::manager::engine::executor::Executor;
+use crate::manager::builder::connect::CoreBuilder;
+use crate::manager::builder::dependencies::Dependencies;
+use crate::manager::core::executor::Executor;
 use crate::protocol::timing::Timing;
 use crate::store::Settings;
 use crate::store::client_id::ClientId;
 use crate::store::redis::RedisStore;
 use crate::store::redis::conn::client::Client as User;
-use crate::store::redis::conn::hooks::SingleServer;
-use crate::store::redis::open;
 use crate::store::redis::transport::config::RedisConfig;
-use crate::store::redis::wire::scripts::Scripts;
 use crate::util::clock::Clock;
 use crate::util::random::Random;
 
@@ -123,48 +120,36 @@ impl World {
             inline: false,
             decorator: Some(host.wrap()),
         };
-        let parts = Parts {
+        let dependencies = Dependencies {
             clock: clock.clone(),
             random: Arc::new(random.fork()),
-            ..Parts::default()
-        };
-        let assembly = Assembly::on_executor(executor, parts);
-        let (server, network) = (self.server.clone(), self.network.clone());
-        let site = Site::new(index, host.clone(), server, network, random.fork());
-        let user = User {
-            settings: Settings::named(&id.as_str()[..6]),
-            id,
-            clock,
-            random: Arc::new(random.fork()),
-            events: assembly.event_receiver.sink(),
-            is_idle: assembly.is_idle(),
-            scripts: Scripts::bundled(),
             // One call opens a runtime connection, because a world is short.
             runtime_connection_after: 1,
-            hooks: Arc::new(SingleServer),
-            registry: Arc::default(),
-            state: Arc::default(),
-            transport_factory: |sockets| Arc::new(sockets),
+            ..Dependencies::default()
         };
+        let core = CoreBuilder::on_executor(executor, dependencies);
+        let (server, network) = (self.server.clone(), self.network.clone());
+        let site = Site::new(index, host.clone(), server, network, random.fork());
         let transport = Arc::new(ToServer(site.clone()));
         let config = RedisConfig {
             max_runtime_connections: self.max_runtime_connections,
             ..CONFIG.clone()
         };
-        let open = |user| RedisStore::connect_lazy_over(transport, None, &config, user);
-        let opened = if random.chance(200) {
-            open(user)
-        } else {
-            let connected = open::connect(&config, user, open).await;
-            connected.expect("nothing went wrong yet")
-        };
+        let settings = Settings::named(format!("c{index}"));
+        let manager = core.build(&settings, Defaults::default(), |core, manager| {
+            let user = User {
+                random: Arc::new(random.fork()),
+                ..core.client(Settings::named(&id.as_str()[..6]), manager)
+            };
+            let user = User { id, ..user };
+            RedisStore::connect_lazy_over(transport, None, &config, user)
+        });
+        if !random.chance(200) {
+            manager.core().store.ready().await;
+        }
         Arc::new(Client {
             index,
-            manager: assembly.finish(
-                opened,
-                Settings::named(format!("c{index}")),
-                Defaults::default(),
-            ),
+            manager,
             site,
             host,
         })

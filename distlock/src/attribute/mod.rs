@@ -26,8 +26,9 @@ use crate::lock::installed::installed;
 use crate::lock::run::{Run, Stage};
 use crate::lock::scope;
 use crate::manager::LockManager;
+use crate::manager::engine::call_events;
+use crate::manager::telemetry::logging;
 use crate::manager::telemetry::span::RunSpan;
-use crate::manager::telemetry::{acquire_events, logging};
 use crate::protocol::kind::Kind;
 
 /// A builder that joins the parts of a template into a key, in one allocation. Where the length of
@@ -394,7 +395,7 @@ fn first_stage(request: Result<Request, Bypass>) -> (Stage, bool) {
                 if let Some(manager) = scope::task_manager().or_else(installed)
                     && manager.core().check_process().is_ok()
                 {
-                    acquire_events::publish_run_if_false(manager.core(), label, template, kind);
+                    call_events::publish_run_if_false(manager.core(), label, template, kind);
                     logging::skipped(manager.core(), label, &error);
                 }
                 Err(error)

@@ -92,9 +92,6 @@ pub(crate) struct Options {
     pub(crate) skips_busy: bool,
     /// The text about the hold that other clients see. An empty text is none.
     pub(crate) metadata: Option<String>,
-    /// The id of the scripted outcome of the call, see `testing`.
-    #[cfg(feature = "testing")]
-    pub(crate) scripted: Option<usize>,
 }
 
 impl Options {

@@ -10,10 +10,11 @@ use tokio::sync::OwnedMutexGuard;
 
 use crate::error::{BodyState, Error};
 use crate::fencing::FencingToken;
+use crate::lock::held::HeldLock;
 use crate::lock::scope::{self, Frame, ReentryLock};
 use crate::manager::LockManager;
-use crate::manager::engine::core::Core;
-use crate::manager::engine::held::HeldLock;
+use crate::manager::core::Core;
+use crate::manager::core::held::HoldHandle;
 use crate::manager::engine::release;
 use crate::manager::engine::report;
 use crate::manager::telemetry::logging;
@@ -45,7 +46,7 @@ use crate::util::clock::BootInstant;
 #[must_use = "if unused the lock is released at once; keep it in a variable, not in `_`"]
 pub struct LockGuard {
     manager: LockManager,
-    pub(crate) held: HeldLock,
+    pub(crate) held: HoldHandle,
     /// The mutex by which branches that re-enter this hold take turns.
     reentry_lock: OnceCell<ReentryLock>,
     kind: Kind,
@@ -63,7 +64,7 @@ enum Kind {
 }
 
 impl LockGuard {
-    pub(crate) fn new(manager: LockManager, held: HeldLock) -> Self {
+    pub(crate) fn new(manager: LockManager, held: HoldHandle) -> Self {
         LockGuard {
             manager,
             held,
@@ -74,7 +75,7 @@ impl LockGuard {
 
     pub(crate) fn reentered(
         manager: LockManager,
-        held: HeldLock,
+        held: HoldHandle,
         turn: Option<OwnedMutexGuard<()>>,
     ) -> Self {
         let mut guard = Self::new(manager, held);
@@ -98,7 +99,7 @@ impl LockGuard {
     /// ```
     #[must_use]
     pub fn held(&self) -> HeldLock {
-        self.held.clone()
+        HeldLock(self.held.clone())
     }
 
     /// Returns the fencing token of this acquisition, see [`HeldLock::fencing_token`].
@@ -341,7 +342,7 @@ impl LockGuard {
         let store = self.manager.store_identity().clone();
         let reentry_lock = self.reentry_lock.get_or_init(ReentryLock::default);
         Arc::new(Frame {
-            held: self.held(),
+            held: self.held.clone(),
             named: Vec::new(),
             store,
             reentry_lock: reentry_lock.clone(),
@@ -384,7 +385,7 @@ impl LockGuard {
     fn begin_release<T>(
         &mut self,
         outcome: HoldOutcome,
-        begin: impl FnOnce(&Arc<Core>, &HeldLock, bool) -> T,
+        begin: impl FnOnce(&Arc<Core>, &HoldHandle, bool) -> T,
     ) -> Option<T> {
         let Kind::Owner = std::mem::replace(&mut self.kind, Kind::Released) else {
             return None;

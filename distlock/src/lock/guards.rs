@@ -10,8 +10,8 @@ use crate::error::Error;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::lock::guard::LockGuard;
+use crate::lock::held::HeldLock;
 use crate::lock::scope::{self, Frame};
-use crate::manager::engine::held::HeldLock;
 use crate::observer::event::AcquirePath;
 use crate::util::clock::BootInstant;
 
@@ -106,21 +106,21 @@ impl Guards {
         let first = self.first.held();
         let rest: Vec<_> = self.rest.iter().map(LockGuard::held).collect();
         async move {
-            let _body = first.entry.start_body();
-            let _bodies: Vec<_> = rest.iter().map(|held| held.entry.start_body()).collect();
+            let _body = first.0.entry.start_body();
+            let _bodies: Vec<_> = rest.iter().map(|held| held.0.entry.start_body()).collect();
             let rest_ended = async {
                 if rest.is_empty() {
                     pending().await
                 }
                 select_all(
                     rest.iter()
-                        .map(|held| Box::pin(held.entry.ended.notified())),
+                        .map(|held| Box::pin(held.0.entry.ended.notified())),
                 )
                 .await;
             };
             tokio::select! {
                 biased;
-                () = first.entry.ended.notified() => {}
+                () = first.0.entry.ended.notified() => {}
                 () = rest_ended => {}
             }
             pending().await

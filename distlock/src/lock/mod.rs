@@ -3,6 +3,7 @@
 pub(crate) mod forward;
 pub(crate) mod guard;
 pub(crate) mod guards;
+pub(crate) mod held;
 pub(crate) mod installed;
 pub(crate) mod multi;
 pub(crate) mod multi_guard;
@@ -25,10 +26,10 @@ use crate::error::Error;
 use crate::key::LockKey;
 use crate::lock::guard::LockGuard;
 use crate::lock::guards::Guards;
+use crate::lock::held::HeldLock;
 use crate::lock::outcome::{RunOutcome, SkipReason};
 use crate::manager::LockManager;
 use crate::manager::engine::acquire;
-use crate::manager::engine::held::HeldLock;
 use crate::manager::telemetry::logging;
 use crate::manager::telemetry::span::{self, RunSpan, Subject};
 use crate::protocol::kind::Kind;
@@ -663,8 +664,6 @@ impl Lock {
             let request = Request::new(key, self.kind, options, started);
             return nesting::reenter(&self.manager, &frame, request).await;
         }
-        #[cfg(feature = "testing")]
-        let options = core.store.begin(&key, options);
         let held = acquire::acquire(core, Request::new(key, self.kind, options, started)).await?;
         logging::acquired(
             &held,

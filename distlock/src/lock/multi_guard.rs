@@ -8,8 +8,8 @@ use crate::error::{BodyState, Error};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::lock::guards::Guards;
+use crate::lock::held::HeldLock;
 use crate::lock::scope;
-use crate::manager::engine::held::HeldLock;
 
 /// Several held locks. The watchdog renews them until the guard is released or dropped.
 ///

@@ -2,8 +2,8 @@
 
 use crate::lock::forward::{forward_guard, forward_hold};
 use crate::lock::guard::LockGuard;
+use crate::lock::held::HeldLock;
 use crate::lock::scope;
-use crate::manager::engine::held::HeldLock;
 
 /// Permits of a [`Semaphore`](crate::Semaphore). The watchdog renews them until this guard is
 /// released or dropped, or the permits are lost.
@@ -70,7 +70,7 @@ impl HeldPermit {
     /// Returns the number of permits.
     #[must_use]
     pub fn weight(&self) -> u32 {
-        self.0.kind().permits_held()
+        self.0.0.kind().permits_held()
     }
 }
 
@@ -110,5 +110,5 @@ pub fn current_permit() -> HeldPermit {
 #[must_use]
 pub fn try_current_permit() -> Option<HeldPermit> {
     let frame = scope::frames().find(|frame| !scope::is_lock(frame))?;
-    Some(HeldPermit(frame.held.clone()))
+    Some(HeldPermit(HeldLock(frame.held.clone())))
 }

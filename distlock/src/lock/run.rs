@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use crate::error::{BodyState, Error};
 use crate::lock::guards::Guards;
 use crate::lock::scope::{self, Frame};
-use crate::manager::engine::core::Core;
+use crate::manager::core::Core;
 use crate::manager::telemetry::span::{self, RunSpan, Subject};
 
 /// A type-erased future of this crate, so `Send` and `Sync` are checked once.

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::fencing::FencingToken;
 use crate::lock::forward::forward_guard;
 use crate::lock::guard::LockGuard;
-use crate::manager::engine::held::HeldLock;
+use crate::lock::held::HeldLock;
 
 /// An [`RwLock`](crate::RwLock) that is held for reading, next to other readers. It works like a
 /// [`LockGuard`].

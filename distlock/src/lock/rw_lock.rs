@@ -3,9 +3,9 @@
 use crate::error::Error;
 use crate::lock::Lock;
 use crate::lock::forward::forward_lock;
+use crate::lock::held::HeldLock;
 use crate::lock::rw_guards::{RwLockReadGuard, RwLockWriteGuard};
 use crate::manager::LockManager;
-use crate::manager::engine::held::HeldLock;
 use crate::protocol::kind::Kind;
 
 /// A description of a readers-writer lock: a key, and how to hold it. [`LockManager::rw_lock`]

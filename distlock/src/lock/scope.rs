@@ -10,8 +10,9 @@ use std::task::{Context, Poll};
 
 use crate::error::HoldKind;
 use crate::key::{LockKey, unescape};
+use crate::lock::held::HeldLock;
 use crate::manager::LockManager;
-use crate::manager::engine::held::HeldLock;
+use crate::manager::core::held::HoldHandle;
 use crate::protocol::kind::Kind;
 use crate::util::visible::Visible;
 
@@ -24,9 +25,8 @@ tokio::task_local! {
 pub(crate) type ReentryLock = Arc<tokio::sync::Mutex<()>>;
 
 /// One hold on the stack.
-#[derive(Debug)]
 pub(crate) struct Frame {
-    pub(crate) held: HeldLock,
+    pub(crate) held: HoldHandle,
     /// On the top frame of a body with several keys, their holds in the order of the call.
     pub(crate) named: Vec<HeldLock>,
     pub(crate) store: Arc<str>,
@@ -166,7 +166,9 @@ const OUTSIDE: &str = "outside of a locked body (a spawned task is outside too: 
 /// ```
 #[must_use]
 pub fn try_current() -> Option<HeldLock> {
-    top().filter(is_lock).map(|frame| frame.held.clone())
+    top()
+        .filter(is_lock)
+        .map(|frame| HeldLock(frame.held.clone()))
 }
 
 /// Returns the hold of a key of the innermost body that runs this code, by the position of the key
@@ -221,7 +223,7 @@ fn without_lock() -> &'static str {
 pub fn try_current_at(position: usize) -> Option<HeldLock> {
     let frame = top().filter(is_lock)?;
     match &*frame.named {
-        [] => (position == 0).then(|| frame.held.clone()),
+        [] => (position == 0).then(|| HeldLock(frame.held.clone())),
         named => named.get(position).cloned(),
     }
 }
@@ -297,7 +299,7 @@ fn without_key(key: &str) -> String {
 pub fn try_current_for(key: &str) -> Option<HeldLock> {
     let key = LockKey::new(key).ok()?;
     let frame = frames_of(None, &key).find(is_lock)?;
-    Some(frame.held.clone())
+    Some(HeldLock(frame.held.clone()))
 }
 
 /// Runs a future, and all it awaits, with another default manager, for tests or several tenants.

@@ -1,7 +1,7 @@
 //! The manager: one client of one store.
 //!
-//! `builder` creates it, `engine` runs its locks, `admin` serves operators, and `telemetry` reports
-//! what happens.
+//! `core` is its state, `telemetry` reports what happens, `engine` runs its locks, `admin` serves
+//! operators, and `builder` creates it. Each imports only those before it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,14 +10,15 @@ use tokio::sync::oneshot;
 
 use crate::config::options::Defaults;
 use crate::error::{Error, Holder};
-use crate::manager::engine::core::{Core, Phase, shut_down_error};
-use crate::manager::engine::executor::IoThread;
-use crate::manager::engine::held::HeldLock;
+use crate::manager::core::executor::IoThread;
+use crate::manager::core::held::HoldHandle;
+use crate::manager::core::{Core, Phase, shut_down_error};
 use crate::manager::engine::shutdown;
 use crate::util::clock::system_time;
 
 pub(crate) mod admin;
 pub(crate) mod builder;
+pub(crate) mod core;
 pub(crate) mod engine;
 pub(crate) mod telemetry;
 
@@ -180,7 +181,7 @@ impl LockManager {
     }
 
     /// Returns this process as the holder of a lock.
-    pub(crate) fn as_holder(&self, held: &HeldLock) -> Holder {
+    pub(crate) fn as_holder(&self, held: &HoldHandle) -> Holder {
         Holder {
             client: self.inner.client_name.clone(),
             metadata: held.options().metadata().map(str::to_owned),
@@ -196,14 +197,13 @@ impl LockManager {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if self.core.is_inherited() {
+        match self.io_thread.take() {
             // Its drop would wake the parent.
-            std::mem::forget(self.io_thread.take());
-            return;
-        }
-        // A dropped I/O thread drains by itself. On the caller's runtime, releases run in place.
-        if self.io_thread.is_none() {
-            shutdown::close(&self.core);
+            Some(io_thread) if self.core.is_inherited() => std::mem::forget(io_thread),
+            Some(io_thread) => io_thread.stop_after(shutdown::drain(self.core.clone())),
+            None if self.core.is_inherited() => {}
+            // On the caller's runtime, releases run in place.
+            None => shutdown::close(&self.core),
         }
     }
 }

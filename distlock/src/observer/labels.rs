@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::error::Error;
+
 /// Upper limit of the names of locks of which metrics, and the log of skips, keep a record.
 pub(crate) const MAX_NAMES: usize = 500;
 
@@ -264,5 +266,23 @@ labels! {
         Renewals = "renewals",
         /// Acknowledgments of replicas and disks.
         Acks = "acks",
+    }
+}
+impl AcquireFailure {
+    /// Returns the name of an error in events and spans; `None` for a mistake of the caller.
+    pub(crate) fn of(error: &Error) -> Option<Self> {
+        match error {
+            Error::QueueFull { .. } => Some(AcquireFailure::QueueFull),
+            Error::Busy { .. } => Some(AcquireFailure::Busy),
+            Error::Unavailable { .. } => Some(AcquireFailure::Unavailable),
+            Error::KeyConflict { .. } => Some(AcquireFailure::KeyConflict),
+            Error::WrongKind { .. } => Some(AcquireFailure::WrongKind),
+            Error::AlreadyRan { .. } => Some(AcquireFailure::AlreadyRan),
+            Error::ShutDown { .. } => Some(AcquireFailure::ShutDown),
+            Error::Lost { .. } | Error::MaxHoldExceeded { .. } | Error::Released { .. } => {
+                Some(AcquireFailure::Lost)
+            }
+            _ => None,
+        }
     }
 }

@@ -6,7 +6,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use once_cell::sync::OnceCell;
 use tokio::sync::Notify;
 
 use crate::observer::Observer;
@@ -27,8 +26,6 @@ pub(crate) type SpawnFn = Box<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
 /// The events of a manager, and their observers.
 pub(crate) struct Telemetry {
     observers: Vec<ObserverState>,
-    /// Receives every event where it happens, before it is queued. Must not block.
-    pub(crate) inline: OnceCell<Arc<dyn Observer>>,
     queue: Mutex<Queue>,
     /// Wakes tasks that wait until the queue is empty.
     idle: Notify,
@@ -70,7 +67,6 @@ impl Telemetry {
         };
         Arc::new(Telemetry {
             observers: observers.into_iter().map(new_state).collect(),
-            inline: OnceCell::new(),
             queue: Mutex::default(),
             idle: Notify::new(),
             spawn,
@@ -79,7 +75,7 @@ impl Telemetry {
 
     /// Returns true if any consumer receives events. Otherwise no events are created.
     pub(crate) fn is_observed(&self) -> bool {
-        !self.observers.is_empty() || self.inline.get().is_some()
+        !self.observers.is_empty()
     }
 
     /// Publishes an event. Returns the delivery of the later events of the same call.
@@ -96,12 +92,6 @@ impl Telemetry {
     }
 
     fn deliver(self: &Arc<Self>, delivery: Delivery, event: Event) -> Delivery {
-        if let Some(inline) = self.inline.get() {
-            inline.observe(&event);
-        }
-        if self.observers.is_empty() {
-            return delivery;
-        }
         let mut queue = lock(&self.queue);
         let is_full = queue.events.len() >= QUEUE_CAPACITY;
         let is_dropped = match delivery {

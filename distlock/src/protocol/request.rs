@@ -37,6 +37,9 @@ pub(crate) struct Request {
     delivery: OnceLock<Delivery>,
     /// Set once observers have been notified of a long wait.
     is_long_wait_reported: AtomicBool,
+    /// The rule of the testing kit that sets the outcome of the call.
+    #[cfg(feature = "testing")]
+    pub(crate) rule: Option<usize>,
 }
 
 impl Request {
@@ -52,6 +55,8 @@ impl Request {
             started,
             delivery: OnceLock::new(),
             is_long_wait_reported: AtomicBool::new(false),
+            #[cfg(feature = "testing")]
+            rule: None,
         }
     }
 

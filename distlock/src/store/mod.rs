@@ -12,8 +12,6 @@ use async_trait::async_trait;
 
 use crate::config::limits::Limits;
 use crate::config::options::DEFAULT_FENCE_TTL;
-#[cfg(feature = "testing")]
-use crate::config::options::Options;
 use crate::error::LockKind;
 use crate::key::LockKey;
 use crate::observer::event::{Connection, Event};
@@ -108,12 +106,6 @@ pub(crate) trait LockStore: Send + Sync {
         timeout: Duration,
     ) -> StoreResult<Result<bool, String>>;
 
-    /// Lets a test choose the outcome of a call that is about to begin.
-    #[cfg(feature = "testing")]
-    fn begin(&self, _key: &LockKey, options: Options) -> Options {
-        options
-    }
-
     /// Waits until the store can be used. Returns at once if the store cannot know.
     async fn ready(&self) {}
 
@@ -172,26 +164,20 @@ impl Settings {
     }
 }
 
-/// An event that a store sends on its own.
+/// What a store asks of its client on its own.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum StoreEvent {
     /// A waiting owner received the lock.
     Granted(Grant),
     /// A hold was revoked.
     Revoked(RevocationNotice),
-    /// Commands use a new connection. All holds are renewed, then all waiting calls acquire again.
-    Reconnected,
-    /// A lock with waiters is on another server now, so all waiting calls acquire again.
-    Moved,
-    /// Renewals use a new connection.
-    RenewalsReconnected,
+    /// All holds are renewed, because renewals may have been lost.
+    RenewNow,
+    /// All waiting calls acquire again, because the store may no longer have them in its queues.
+    Reacquire,
     /// An acquire of this owner differs in its number of permits from the last call that was
     /// granted, which had `last`.
     OtherPermits { owner: OwnerNumber, last: u32 },
-    /// An event for the observers.
-    Observer(Event),
-    /// A note for the log only.
-    Log(Note),
 }
 
 impl StoreEvent {
@@ -205,6 +191,15 @@ impl StoreEvent {
         let owner = acquire.owner;
         (last != permits).then_some(StoreEvent::OtherPermits { owner, last })
     }
+}
+
+/// What a store reports to people.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum StoreReport {
+    /// For the observers, and in part for the log.
+    Event(Event),
+    /// For the log only.
+    Note(Note),
 }
 
 /// A note of a store, which only the log shows.
@@ -223,13 +218,19 @@ pub(crate) enum Note {
     },
     /// Open connections could not re-authenticate with the current credentials. Logged once, until
     /// they can.
-    NotAuthenticated(StoreError),
+    NotAuthenticated {
+        address: Arc<str>,
+        error: StoreError,
+    },
     /// A server evicts locks when its memory is full. Logged once.
     Evicts { address: Arc<str>, policy: String },
 }
 
 /// The receiver of a store's events. It must not block.
-pub(crate) type EventSink = std::sync::Arc<dyn Fn(StoreEvent) + Send + Sync>;
+pub(crate) type EventSink = Arc<dyn Fn(StoreEvent) + Send + Sync>;
+
+/// The receiver of a store's reports. It must not block.
+pub(crate) type ReportSink = Arc<dyn Fn(StoreReport) + Send + Sync>;
 
 /// Returns true if the store has nothing of this client: no call, hold, release or kept key.
-pub(crate) type IsIdle = std::sync::Arc<dyn Fn() -> bool + Send + Sync>;
+pub(crate) type IsIdle = Arc<dyn Fn() -> bool + Send + Sync>;

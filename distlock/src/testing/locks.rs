@@ -8,13 +8,12 @@ use crate::attribute::as_lock_manager::AsLockManager;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::builder::LockManagerBuilder;
-use crate::manager::engine::held::HeldLock;
+use crate::manager::core::held::HoldHandle;
 use crate::testing::loss::InjectedLoss;
 use crate::testing::outcomes::Outcomes;
 use crate::testing::record::AcquireRecord;
-use crate::testing::script::{Outcome, Target};
+use crate::testing::script::{Outcome, Rule, Script, Target};
 use crate::testing::store::TestStore;
-use crate::util::mutex::lock;
 use crate::util::notify::wait_until;
 
 /// Locks for a test: a manager with its own in-process store. The test can set outcomes, and
@@ -41,7 +40,7 @@ use crate::util::notify::wait_until;
 #[derive(Clone, Debug)]
 pub struct TestLocks {
     manager: LockManager,
-    store: Arc<TestStore>,
+    script: Arc<Script>,
 }
 
 impl TestLocks {
@@ -93,21 +92,18 @@ impl TestLocks {
     #[track_caller]
     #[must_use]
     pub fn from_builder(builder: LockManagerBuilder) -> Self {
-        let mut store = None;
-        let made = builder.in_memory_with(|memory, events| {
-            let (opened, test_store) = TestStore::open(memory, events);
-            store = Some(test_store);
-            opened
-        });
+        let script: Arc<Script> = Arc::default();
+        let mut builder = builder;
+        builder.dependencies.call_hook = Some(Arc::new(script.clone()));
+        let made =
+            builder.in_memory_with(|memory, core| TestStore::open(memory, script.clone(), core));
         let manager = made.unwrap_or_else(|error| {
             panic!(
                 "`TestLocks` could not be created ({error}); create it inside of a `#[tokio::test]`, with valid \
                  settings"
             )
         });
-        let store = store.expect("a manager has a store");
-        store.attach(manager.core());
-        TestLocks { manager, store }
+        TestLocks { manager, script }
     }
 
     /// Returns the manager, for [`with_manager`](crate::with_manager), for code that takes a
@@ -145,7 +141,7 @@ impl TestLocks {
     #[track_caller]
     pub fn on(&self, key: &str) -> Outcomes<'_> {
         let key = LockKey::new(key).unwrap_or_else(|error| panic!("{error}"));
-        Outcomes::new(&self.store, Target::key(&key))
+        Outcomes::new(&self.manager, &self.script, Target::key(&key))
     }
 
     /// Selects the calls with this label, to set their outcome. The label of an annotated function
@@ -167,7 +163,7 @@ impl TestLocks {
     /// # }
     /// ```
     pub fn on_label(&self, label: impl Into<String>) -> Outcomes<'_> {
-        Outcomes::new(&self.store, Target::Label(label.into()))
+        Outcomes::new(&self.manager, &self.script, Target::Label(label.into()))
     }
 
     /// Selects the calls for any lock, to set their outcome.
@@ -183,7 +179,7 @@ impl TestLocks {
     /// # }
     /// ```
     pub fn on_all(&self) -> Outcomes<'_> {
-        Outcomes::new(&self.store, Target::All)
+        Outcomes::new(&self.manager, &self.script, Target::All)
     }
 
     /// Removes everything that was set. Acquisitions stay recorded.
@@ -200,7 +196,7 @@ impl TestLocks {
     /// # Ok(()) }
     /// ```
     pub fn clear(&self) {
-        self.store.clear(None);
+        self.script.clear(self.manager.core(), None);
     }
 
     /// Makes the call that holds the lock of this key lose it.
@@ -232,9 +228,15 @@ impl TestLocks {
             after: Duration::ZERO,
             loss,
         };
-        let rule = self.store.add(Target::None, None, None, outcome);
-        let store = self.store.clone();
-        let lose = async move { store.lose(hold, loss, rule).await };
+        let rule = Rule {
+            target: Target::None,
+            left: None,
+            until: None,
+            outcome,
+        };
+        let rule = self.script.add(self.manager.core(), rule);
+        let script = self.script.clone();
+        let lose = async move { script.lose(hold, loss, rule).await };
         self.manager.core().executor.poll_or_spawn(lose);
     }
 
@@ -257,7 +259,7 @@ impl TestLocks {
     ///
     /// Dropping the future has no effect.
     pub async fn wait_until_held(&self, key: &str) {
-        wait_until(&self.store.acquired, || self.hold(key)).await;
+        wait_until(&self.script.acquired, || self.hold(key)).await;
     }
 
     /// Returns the keys of the locks that are held now, in order. It omits locks of a holder set
@@ -297,7 +299,7 @@ impl TestLocks {
     /// ```
     #[must_use]
     pub fn acquisitions(&self) -> Vec<AcquireRecord> {
-        lock(&self.store.state).acquisitions.clone()
+        self.script.acquisitions()
     }
 
     /// Returns how often the lock of this key was acquired so far.
@@ -318,14 +320,14 @@ impl TestLocks {
         of_key.count()
     }
 
-    fn holds(&self) -> impl Iterator<Item = HeldLock> {
+    fn holds(&self) -> impl Iterator<Item = HoldHandle> {
         let core = self.manager.core();
         let held = core.registry.held().into_iter();
-        let holds = held.filter_map(move |entry| HeldLock::of(core, &entry));
-        holds.filter(HeldLock::is_held)
+        let holds = held.filter_map(move |entry| HoldHandle::of(core, &entry));
+        holds.filter(HoldHandle::is_held)
     }
 
-    pub(crate) fn hold(&self, key: &str) -> Option<HeldLock> {
+    pub(crate) fn hold(&self, key: &str) -> Option<HoldHandle> {
         self.holds().find(|hold| same(hold.key(), key))
     }
 

@@ -2,10 +2,12 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tokio::time::Instant;
+
 use crate::error::{HoldKind, Holder, Outage};
+use crate::manager::LockManager;
 use crate::testing::loss::InjectedLoss;
-use crate::testing::script::{Outcome, Target};
-use crate::testing::store::TestStore;
+use crate::testing::script::{Outcome, Rule, Script, Target};
 
 /// Returns a holder in another process, as [`Error::Busy`](crate::Error::Busy) names it. It holds
 /// the lock since now, by the system's clock. Its fields may be set.
@@ -57,16 +59,18 @@ pub fn holder(client: impl Into<String>) -> Holder {
 #[derive(Debug)]
 #[must_use = "no outcome is set until one is chosen: `busy`, `unavailable`, `lost_after`, ..."]
 pub struct Outcomes<'a> {
-    store: &'a TestStore,
+    manager: &'a LockManager,
+    script: &'a Script,
     target: Target,
     times: Option<u32>,
     lasts: Option<Duration>,
 }
 
 impl<'a> Outcomes<'a> {
-    pub(crate) fn new(store: &'a TestStore, target: Target) -> Self {
+    pub(crate) fn new(manager: &'a LockManager, script: &'a Script, target: Target) -> Self {
         Outcomes {
-            store,
+            manager,
+            script,
             target,
             times: None,
             lasts: None,
@@ -264,10 +268,16 @@ impl Outcomes<'_> {
     /// # Ok(()) }
     /// ```
     pub fn clear(self) {
-        self.store.clear(Some(&self.target));
+        self.script.clear(self.manager.core(), Some(&self.target));
     }
 
     fn set(self, outcome: Outcome) {
-        (self.store).add(self.target, self.times, self.lasts, outcome);
+        let rule = Rule {
+            target: self.target,
+            left: self.times,
+            until: self.lasts.map(|lasts| Instant::now() + lasts),
+            outcome,
+        };
+        self.script.add(self.manager.core(), rule);
     }
 }

@@ -1,12 +1,25 @@
-//! The rules that a test has set.
+//! The rules that a test has set, and what the calls of its manager did.
 
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::error::{Holder, Outage};
 use crate::key::LockKey;
+use crate::manager::core::held::HoldHandle;
+use crate::manager::core::registry::Entry;
+use crate::manager::core::{CallHook, Core};
+use crate::manager::engine::events;
+use crate::manager::engine::report;
+use crate::protocol::messages::{OwnerNumber, RenewalFailure};
+use crate::protocol::request::Request;
+use crate::store::command::Revoke;
 use crate::testing::loss::InjectedLoss;
+use crate::testing::record::AcquireRecord;
+use crate::util::mutex::lock;
 
 /// The number of a rule. It is never reused.
 pub(crate) type RuleId = usize;
@@ -46,7 +59,7 @@ pub(crate) struct Rule {
 /// All rules in the order in which they were set; a call takes the first that applies to it. A
 /// cleared rule is `None`.
 #[derive(Debug, Default)]
-pub(crate) struct Script(Vec<Option<Rule>>);
+struct Rules(Vec<Option<Rule>>);
 
 impl Target {
     pub(crate) fn key(key: &LockKey) -> Self {
@@ -63,7 +76,7 @@ impl Target {
 
 impl Rule {
     /// Returns true until the rule's deadline. Ignores `left`, because a call keeps its rule.
-    pub(crate) fn is_in_force(&self) -> bool {
+    fn is_in_force(&self) -> bool {
         self.until.is_none_or(|until| Instant::now() < until)
     }
 
@@ -72,21 +85,21 @@ impl Rule {
     }
 }
 
-impl Script {
-    pub(crate) fn add(&mut self, rule: Rule) -> RuleId {
+impl Rules {
+    fn add(&mut self, rule: Rule) -> RuleId {
         self.0.push(Some(rule));
         self.0.len() - 1
     }
 
     /// Removes the rules for a target, or all rules.
-    pub(crate) fn clear(&mut self, target: Option<&Target>) {
+    fn clear(&mut self, target: Option<&Target>) {
         for rule in &mut self.0 {
             rule.take_if(|rule| target.is_none_or(|target| rule.target == *target));
         }
     }
 
     /// Uses up one call of the first rule for these targets, and returns the rule's number.
-    pub(crate) fn meet(&mut self, targets: &[Target]) -> Option<RuleId> {
+    fn meet(&mut self, targets: &[Target]) -> Option<RuleId> {
         let is_for = |rule: &Option<Rule>| rule.as_ref().is_some_and(|rule| rule.is_for(targets));
         let id = self.0.iter().position(is_for)?;
         let left = &mut self.0[id].as_mut()?.left;
@@ -95,12 +108,12 @@ impl Script {
     }
 
     /// Returns a rule; `None` once it has been cleared.
-    pub(crate) fn rule(&self, id: RuleId) -> Option<&Rule> {
+    fn rule(&self, id: RuleId) -> Option<&Rule> {
         self.0.get(id)?.as_ref()
     }
 
     /// Returns the current outage, which affects every command for these targets.
-    pub(crate) fn outage(&self, targets: &[Target]) -> Option<Outage> {
+    fn outage(&self, targets: &[Target]) -> Option<Outage> {
         self.in_force(targets).find_map(|rule| match rule.outcome {
             Outcome::Unavailable(outage) if rule.left.is_none() => Some(outage),
             _ => None,
@@ -108,7 +121,7 @@ impl Script {
     }
 
     /// Returns the holder that a rule names.
-    pub(crate) fn holder(&self, targets: &[Target]) -> Option<&Holder> {
+    fn holder(&self, targets: &[Target]) -> Option<&Holder> {
         self.in_force(targets).find_map(|rule| match &rule.outcome {
             Outcome::Busy(holder) => Some(holder),
             _ => None,
@@ -118,5 +131,162 @@ impl Script {
     fn in_force(&self, targets: &[Target]) -> impl Iterator<Item = &Rule> {
         let rules = self.0.iter().flatten();
         rules.filter(move |rule| rule.is_for(targets))
+    }
+}
+
+/// The rules of a test, and the calls of its manager.
+#[derive(Debug, Default)]
+pub(crate) struct Script {
+    state: Mutex<State>,
+    /// Notified of every acquisition.
+    pub(crate) acquired: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    rules: Rules,
+    acquisitions: Vec<AcquireRecord>,
+    /// The holds that have not been released, including those of acquisitions that have ended.
+    holds: HashMap<OwnerNumber, Arc<Entry>>,
+    /// The holds that are not renewed while their rule is set.
+    not_renewed: HashMap<OwnerNumber, RuleId>,
+    /// The holds that the test deletes, even while a rule makes the store unavailable.
+    deleted: HashSet<OwnerNumber>,
+}
+
+impl Script {
+    pub(crate) fn add(&self, core: &Arc<Core>, rule: Rule) -> RuleId {
+        if let Some(until) = rule.until {
+            let reacquiring = core.clone();
+            core.spawn_while_open(async move {
+                tokio::time::sleep_until(until).await;
+                events::reacquire_now(&reacquiring);
+            });
+        }
+        lock(&self.state).rules.add(rule)
+    }
+
+    /// Removes the rules for a target, or all rules, including those of `TestLocks::lose`.
+    pub(crate) fn clear(&self, core: &Core, target: Option<&Target>) {
+        lock(&self.state).rules.clear(target);
+        // Calls that wait because of a rule are retried at once.
+        events::reacquire_now(core);
+    }
+
+    pub(crate) fn acquisitions(&self) -> Vec<AcquireRecord> {
+        lock(&self.state).acquisitions.clone()
+    }
+
+    /// Returns the outcome of a rule, unless it was cleared or its time is over.
+    pub(crate) fn outcome_in_force(&self, id: RuleId) -> Option<Outcome> {
+        let state = lock(&self.state);
+        let rule = state.rules.rule(id).filter(|rule| rule.is_in_force())?;
+        Some(rule.outcome.clone())
+    }
+
+    pub(crate) fn outage(&self, targets: &[Target]) -> Option<Outage> {
+        lock(&self.state).rules.outage(targets)
+    }
+
+    pub(crate) fn holder(&self, targets: &[Target]) -> Option<Holder> {
+        lock(&self.state).rules.holder(targets).cloned()
+    }
+
+    pub(crate) fn hold(&self, owner: OwnerNumber) -> Option<Arc<Entry>> {
+        lock(&self.state).holds.get(&owner).cloned()
+    }
+
+    pub(crate) fn is_not_renewed(&self, owner: OwnerNumber) -> bool {
+        let state = lock(&self.state);
+        let rule = state.not_renewed.get(&owner);
+        rule.is_some_and(|rule| state.rules.rule(*rule).is_some())
+    }
+
+    pub(crate) fn is_deleted(&self, owner: OwnerNumber) -> bool {
+        lock(&self.state).deleted.contains(&owner)
+    }
+
+    /// Forgets a hold that is released.
+    pub(crate) fn forget(&self, owner: OwnerNumber) {
+        let mut state = lock(&self.state);
+        state.holds.remove(&owner);
+        state.deleted.remove(&owner);
+    }
+
+    /// Ends a hold as a rule says.
+    pub(crate) async fn lose(&self, hold: HoldHandle, loss: InjectedLoss, rule: RuleId) {
+        let (core, entry) = (&hold.core, &hold.entry);
+        let timeout = entry.request.timing.command_timeout();
+        match loss {
+            InjectedLoss::NotRenewed => {
+                lock(&self.state).not_renewed.insert(entry.owner, rule);
+            }
+            InjectedLoss::Revoked => {
+                let revoke = Revoke {
+                    key: hold.lock_key(),
+                    kind: entry.request.kind.lock_kind(),
+                    tokens: &[hold.fencing_token()],
+                    delete: false,
+                };
+                // The store notifies the holder, and the reply is not needed.
+                let _ = core.store.revoke(&revoke, timeout).await;
+            }
+            InjectedLoss::Gone | InjectedLoss::GoneSilently => {
+                lock(&self.state).deleted.insert(entry.owner);
+                // As with a `DEL`, the next waiter has the lock from now on.
+                let deleted = core.store.release(&entry.release_command(), timeout).await;
+                if deleted.is_ok() && loss == InjectedLoss::Gone {
+                    let answer = Err(RenewalFailure::Gone);
+                    core.update(entry, |acquisition, now| {
+                        acquisition.handle_renewal(answer, hold.fencing_token(), now, now)
+                    });
+                    report::publish(core, entry);
+                }
+            }
+        }
+    }
+}
+
+impl CallHook for Arc<Script> {
+    fn begin(&self, mut request: Request) -> Request {
+        let targets = Target::of(Some(&request.key), request.options.label.as_deref());
+        let rules = &mut lock(&self.state).rules;
+        request.rule = rules.meet(&targets);
+        let rule = request.rule.and_then(|id| rules.rule(id));
+        if let Some(Outcome::MaxHold(limit)) = rule.map(|rule| &rule.outcome) {
+            request.options.max_hold = Some(*limit);
+        }
+        request
+    }
+
+    /// Records an acquisition, and starts the loss that a rule sets for its hold.
+    fn acquired(&self, core: &Arc<Core>, entry: &Arc<Entry>) {
+        let Some(hold) = HoldHandle::of(core, entry) else {
+            return;
+        };
+        let request = &entry.request;
+        let mut state = lock(&self.state);
+        state.holds.insert(entry.owner, entry.clone());
+        state.acquisitions.push(AcquireRecord {
+            key: hold.key().to_string(),
+            label: request.options.label.as_deref().map(str::to_owned),
+            kind: hold.kind().hold_kind(),
+            fencing_token: hold.public_token(),
+            waited: core.clock.now().since(request.started),
+        });
+        self.acquired.notify_waiters();
+        let rule = request
+            .rule
+            .and_then(|id| Some((id, state.rules.rule(id)?.outcome.clone())));
+        if let Some((id, Outcome::Lost { after, loss })) = rule {
+            let script = self.clone();
+            core.spawn_while_open(async move {
+                tokio::time::sleep(after).await;
+                let is_set = lock(&script.state).rules.rule(id).is_some();
+                if is_set && hold.core.registry.find(hold.entry.owner).is_some() {
+                    script.lose(hold, loss, id).await;
+                }
+            });
+        }
     }
 }

@@ -1,27 +1,17 @@
 //! The store of [`TestLocks`](crate::testing::TestLocks): the memory store, with the outcomes that
 //! a test sets.
 
-use std::collections::HashMap;
-use std::fmt;
 use std::slice::from_ref;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use once_cell::sync::OnceCell;
-use tokio::sync::Notify;
-use tokio::time::Instant;
 
 use crate::config::limits::Limits;
-use crate::config::options::Options;
 use crate::error::{HoldKind, Holder, Outage};
 use crate::key::LockKey;
-use crate::manager::engine::core::Core;
-use crate::manager::engine::held::HeldLock;
-use crate::manager::engine::registry::Entry;
-use crate::manager::engine::report;
-use crate::observer;
-use crate::observer::event::{AcquirePath, Event};
+use crate::manager::core::Core;
+use crate::manager::core::registry::Entry;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, HolderView, Inspection,
@@ -31,142 +21,34 @@ use crate::protocol::once::Record;
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Confirm, DeleteRecord, Downgrade, Inspect, List, Release, Revoke};
 use crate::store::memory::MemoryStore;
-use crate::store::{EventSink, LockStore, OpenedStore, StoreEvent, StoreResult};
-use crate::testing::loss::InjectedLoss;
-use crate::testing::record::AcquireRecord;
-use crate::testing::script::{Outcome, Rule, RuleId, Script, Target};
-use crate::util::mutex::lock;
+use crate::store::{LockStore, OpenedStore, StoreResult};
+use crate::testing::script::{Outcome, Script, Target};
 
 /// The memory store, with a script that can set the outcome of commands.
 pub(crate) struct TestStore {
     memory: MemoryStore,
-    events: EventSink,
-    /// Set once the manager exists. Weak, because a store does not keep its manager alive.
-    core: OnceCell<Weak<Core>>,
-    pub(crate) state: Mutex<State>,
-    /// Notified of every acquisition.
-    pub(crate) acquired: Notify,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct State {
-    script: Script,
-    pub(crate) acquisitions: Vec<AcquireRecord>,
-    /// The holds that have not been released, including those of acquisitions that have ended.
-    holds: HashMap<OwnerNumber, Arc<Entry>>,
-    /// The holds that are not renewed while their rule is set.
-    not_renewed: HashMap<OwnerNumber, RuleId>,
-}
-
-impl fmt::Debug for TestStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TestStore")
-            .field("state", &*lock(&self.state))
-            .finish_non_exhaustive()
-    }
+    script: Arc<Script>,
+    core: Weak<Core>,
 }
 
 impl TestStore {
-    pub(crate) fn open(memory: MemoryStore, events: EventSink) -> (OpenedStore, Arc<Self>) {
-        let identity = memory.identity().clone();
-        let store = Arc::new(TestStore {
-            memory,
-            events,
-            core: OnceCell::new(),
-            state: Mutex::default(),
-            acquired: Notify::new(),
-        });
-        let opened = OpenedStore {
-            store: Box::new(store.clone()),
-            identity,
+    pub(crate) fn open(memory: MemoryStore, script: Arc<Script>, core: &Weak<Core>) -> OpenedStore {
+        OpenedStore {
+            identity: memory.identity().clone(),
+            store: Box::new(TestStore {
+                memory,
+                script,
+                core: core.clone(),
+            }),
             address: Some("test store".into()),
             // Allows `min_replicas`, because services set it in their tests, too.
             limits: Limits::default(),
-        };
-        (opened, store)
-    }
-
-    /// Connects the store with its manager, and subscribes to the manager's events.
-    pub(crate) fn attach(self: &Arc<Self>, core: &Arc<Core>) {
-        // Cannot fail, because both are set only here.
-        let _ = self.core.set(Arc::downgrade(core));
-        let store = Arc::downgrade(self);
-        let recorder = observer::from_fn(move |event| {
-            if let Some(store) = store.upgrade() {
-                store.observe(event);
-            }
-        });
-        let _ = core.telemetry.inline.set(Arc::new(recorder));
-    }
-
-    fn core(&self) -> Option<Arc<Core>> {
-        self.core.get().and_then(Weak::upgrade)
-    }
-
-    pub(crate) fn add(
-        &self,
-        target: Target,
-        left: Option<u32>,
-        lasts: Option<Duration>,
-        outcome: Outcome,
-    ) -> RuleId {
-        if let (Some(lasts), Some(core)) = (lasts, self.core()) {
-            let events = self.events.clone();
-            core.spawn_while_open(async move {
-                tokio::time::sleep(lasts).await;
-                events(StoreEvent::Moved);
-            });
-        }
-        lock(&self.state).script.add(Rule {
-            target,
-            left,
-            until: lasts.map(|lasts| Instant::now() + lasts),
-            outcome,
-        })
-    }
-
-    /// Removes the rules for a target, or all rules, including those of `TestLocks::lose`.
-    pub(crate) fn clear(&self, target: Option<&Target>) {
-        lock(&self.state).script.clear(target);
-        // Calls that wait because of a rule are retried at once.
-        (self.events)(StoreEvent::Moved);
-    }
-
-    /// Ends a hold as `how` says.
-    pub(crate) async fn lose(&self, hold: HeldLock, loss: InjectedLoss, rule: RuleId) {
-        let (core, entry) = (&hold.core, &hold.entry);
-        let timeout = entry.request.timing.command_timeout();
-        match loss {
-            InjectedLoss::NotRenewed => {
-                lock(&self.state).not_renewed.insert(entry.owner, rule);
-            }
-            InjectedLoss::Revoked => {
-                let revoke = Revoke {
-                    key: hold.lock_key(),
-                    kind: entry.request.kind.lock_kind(),
-                    tokens: &[hold.fencing_token()],
-                    delete: false,
-                };
-                // The store notifies the holder, and the reply is not needed.
-                let _ = self.memory.revoke(&revoke, timeout).await;
-            }
-            InjectedLoss::Gone | InjectedLoss::GoneSilently => {
-                // As with a `DEL`, the next waiter has the lock from now on.
-                let deleted = self.memory.release(&entry.release_command(), timeout).await;
-                if deleted.is_ok() && loss == InjectedLoss::Gone {
-                    let answer = Err(RenewalFailure::Gone);
-                    core.update(entry, |acquisition, now| {
-                        acquisition.handle_renewal(answer, hold.fencing_token(), now, now)
-                    });
-                    report::publish(core, entry);
-                }
-            }
         }
     }
 
     fn entry(&self, owner: OwnerNumber) -> Option<Arc<Entry>> {
-        let held = lock(&self.state).holds.get(&owner).cloned();
-        held.or_else(|| self.core()?.registry.find(owner))
+        let held = self.script.hold(owner);
+        held.or_else(|| self.core.upgrade()?.registry.find(owner))
     }
 
     /// Fails if a rule makes the store unavailable for this lock.
@@ -175,7 +57,7 @@ impl TestStore {
         let label = entry
             .as_ref()
             .and_then(|entry| entry.request.options.label.as_deref());
-        let outage = lock(&self.state).script.outage(&Target::of(key, label));
+        let outage = self.script.outage(&Target::of(key, label));
         outage.map_or(Ok(()), |outage| Err(store_error(outage)))
     }
 
@@ -186,12 +68,7 @@ impl TestStore {
         key: &LockKey,
         timeout: Duration,
     ) -> Result<(), StoreError> {
-        let is_lost = {
-            let state = lock(&self.state);
-            let rule = state.not_renewed.get(&owner);
-            rule.is_some_and(|rule| state.script.rule(*rule).is_some())
-        };
-        if is_lost {
+        if self.script.is_not_renewed(owner) {
             return Err(StoreError::timed_out(timeout));
         }
         self.check(Some(key), Some(owner))
@@ -200,13 +77,8 @@ impl TestStore {
     /// Returns the reply to an acquire command, if a rule sets it.
     fn reply_to(&self, request: &Acquire<'_>) -> StoreResult<Option<AcquireReply>> {
         let entry = self.entry(request.owner);
-        let id = entry.and_then(|entry| entry.request.options.scripted);
-        let outcome = id.and_then(|id| {
-            let state = lock(&self.state);
-            let rule = state.script.rule(id).filter(|rule| rule.is_in_force())?;
-            Some(rule.outcome.clone())
-        });
-        match outcome {
+        let rule = entry.and_then(|entry| entry.request.rule);
+        match rule.and_then(|rule| self.script.outcome_in_force(rule)) {
             Some(Outcome::Busy(holder)) if request.wait.is_zero() => {
                 Ok(Some(AcquireReply::Busy(vec![view_of(&holder)])))
             }
@@ -222,64 +94,10 @@ impl TestStore {
             }
         }
     }
-
-    /// Records an acquisition that an event reports. A re-entry is none.
-    fn observe(self: Arc<Self>, event: &Event) {
-        let Event::Acquired {
-            key,
-            waited,
-            path: AcquirePath::Free | AcquirePath::HandedOff | AcquirePath::QueueCheck,
-            fencing_token,
-            ..
-        } = event
-        else {
-            return;
-        };
-        let Some(core) = self.core() else { return };
-        let held = core.registry.held();
-        let mut holds = held.iter().filter_map(|entry| HeldLock::of(&core, entry));
-        // Permits have no token. Those of other calls have been recorded.
-        let is_meant = |hold: &HeldLock| {
-            let is_recorded = lock(&self.state).holds.contains_key(&hold.entry.owner);
-            hold.public_token() == *fencing_token && hold.key() == &**key && !is_recorded
-        };
-        if let Some(hold) = holds.find(is_meant) {
-            self.record(hold, *waited);
-        }
-    }
-
-    /// Records an acquisition, and starts the loss that a rule sets for its hold.
-    fn record(self: Arc<Self>, hold: HeldLock, waited: Duration) {
-        let options = hold.options();
-        let mut state = lock(&self.state);
-        state.holds.insert(hold.entry.owner, hold.entry.clone());
-        state.acquisitions.push(AcquireRecord {
-            key: hold.key().to_string(),
-            label: options.label.as_deref().map(str::to_owned),
-            kind: hold.kind().hold_kind(),
-            fencing_token: hold.public_token(),
-            waited,
-        });
-        self.acquired.notify_waiters();
-        let rule = options.scripted.and_then(|id| {
-            let rule = state.script.rule(id)?;
-            Some((id, rule.outcome.clone()))
-        });
-        if let Some((id, Outcome::Lost { after, loss })) = rule {
-            let store = self.clone();
-            hold.core.clone().spawn_while_open(async move {
-                tokio::time::sleep(after).await;
-                let is_set = lock(&store.state).script.rule(id).is_some();
-                if is_set && hold.core.registry.find(hold.entry.owner).is_some() {
-                    store.lose(hold, loss, id).await;
-                }
-            });
-        }
-    }
 }
 
 #[async_trait]
-impl LockStore for Arc<TestStore> {
+impl LockStore for TestStore {
     async fn acquire(&self, acquire: &Acquire<'_>, timeout: Duration) -> StoreResult<AcquireReply> {
         match self.reply_to(acquire)? {
             Some(reply) => Ok(reply),
@@ -321,8 +139,10 @@ impl LockStore for Arc<TestStore> {
     }
 
     async fn release(&self, release: &Release<'_>, timeout: Duration) -> StoreResult<ReleaseReply> {
-        self.check(Some(release.key), Some(release.owner))?;
-        lock(&self.state).holds.remove(&release.owner);
+        if !self.script.is_deleted(release.owner) {
+            self.check(Some(release.key), Some(release.owner))?;
+        }
+        self.script.forget(release.owner);
         self.memory.release(release, timeout).await
     }
 
@@ -347,9 +167,8 @@ impl LockStore for Arc<TestStore> {
         self.check(Some(inspect.key), None)?;
         let mut seen = self.memory.inspect(inspect, timeout).await?;
         if seen.holders.is_empty() {
-            let state = lock(&self.state);
-            let holder = state.script.holder(&Target::of(Some(inspect.key), None));
-            seen.holders.extend(holder.map(view_of));
+            let holder = self.script.holder(&Target::of(Some(inspect.key), None));
+            seen.holders.extend(holder.as_ref().map(view_of));
         }
         Ok(seen)
     }
@@ -371,17 +190,6 @@ impl LockStore for Arc<TestStore> {
     ) -> StoreResult<Result<bool, String>> {
         self.check(Some(delete.key), None)?;
         self.memory.delete_record(delete, timeout).await
-    }
-
-    fn begin(&self, key: &LockKey, mut options: Options) -> Options {
-        let targets = Target::of(Some(key), options.label.as_deref());
-        let script = &mut lock(&self.state).script;
-        options.scripted = script.meet(&targets);
-        let rule = options.scripted.and_then(|id| script.rule(id));
-        if let Some(Outcome::MaxHold(limit)) = rule.map(|rule| &rule.outcome) {
-            options.max_hold = Some(*limit);
-        }
-        options
     }
 
     fn close(&self) {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use super::network::Millis;
-use crate::manager::engine::executor::{Decorator, Work};
+use crate::manager::core::executor::{Decorator, Work};
 use crate::util::mutex::lock;
 
 /// The state of a client's process. Time advances while it is stopped (SIGSTOP, a long pause).

@@ -6,7 +6,7 @@ use super::{Oracle, State};
 use crate::__inside::simulation::faulty::FaultyServer;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::manager::engine::held::HeldLock;
+use crate::manager::core::held::HoldHandle;
 use crate::protocol::kind::Kind;
 use crate::protocol::timing::Timing;
 use crate::store::memory::hooks::owner_text;
@@ -18,7 +18,7 @@ const FRESH: Duration = Duration::from_secs(1);
 impl Oracle {
     /// Checks a hold that a caller received. It may have ended; if valid, it must fit with the
     /// other valid ones.
-    pub(crate) fn acquired(&self, server: &FaultyServer, client: usize, hold: &HeldLock) {
+    pub(crate) fn acquired(&self, server: &FaultyServer, client: usize, hold: &HoldHandle) {
         let now = self.network.now();
         let mut state = lock(&self.state);
         let how = state.proven.get(&(client, hold.entry.owner)).copied();
@@ -51,7 +51,7 @@ impl Oracle {
             let (sound, broken): (Vec<_>, Vec<_>) = others
                 .into_iter()
                 .partition(|(_, theirs)| !self.server_broke(&state, theirs.entry.request.timing));
-            let sum = |holds: &[(usize, HeldLock)]| -> u32 {
+            let sum = |holds: &[(usize, HoldHandle)]| -> u32 {
                 holds.iter().map(|(_, hold)| hold.kind().weight()).sum()
             };
             let (valid, mine) = (sum(&sound), kind.weight());
@@ -79,7 +79,7 @@ impl Oracle {
     }
 
     /// Checks a step in which a body uses the protected resource.
-    pub(crate) fn step(&self, server: &FaultyServer, client: usize, hold: &HeldLock) {
+    pub(crate) fn step(&self, server: &FaultyServer, client: usize, hold: &HoldHandle) {
         let now = self.network.now();
         let mut state = lock(&self.state);
         state.trace.count("steps");
@@ -112,7 +112,7 @@ impl Oracle {
         state: &mut State,
         server: &FaultyServer,
         client: usize,
-        hold: &HeldLock,
+        hold: &HoldHandle,
     ) {
         let there = server.snapshot(hold.lock_key());
         let me = owner_text(&state.clients[client].id, hold.entry.owner);
@@ -135,7 +135,7 @@ impl Oracle {
 
     /// Checks that a hold ends a grace period before the server drops the lock. Validity counts
     /// from the request of the proof, and the server counts from later.
-    fn check_grace(&self, state: &mut State, client: usize, hold: &HeldLock, left: Duration) {
+    fn check_grace(&self, state: &mut State, client: usize, hold: &HoldHandle, left: Duration) {
         let Some(safe_until) = hold.hold.safe_until() else {
             return;
         };
@@ -192,7 +192,7 @@ impl Oracle {
 
 impl State {
     /// Returns true if a client considers a hold valid now. Reading the hold itself would end it.
-    pub(super) fn is_believed(&self, client: usize, hold: &HeldLock) -> bool {
+    pub(super) fn is_believed(&self, client: usize, hold: &HoldHandle) -> bool {
         let known = &self.clients[client];
         let safe_until = hold.hold.safe_until();
         !known.host.is_killed() && safe_until.is_some_and(|at| known.clock.now() < at)

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Oracle, State};
 use crate::__inside::simulation::faulty::{FaultyServer, Millis};
-use crate::manager::engine::held::HeldLock;
+use crate::manager::core::held::HoldHandle;
 use crate::protocol::timing::MAX_WATCHDOG_SLEEP;
 use crate::store::memory::hooks::owner_text;
 use crate::util::mutex::lock;
@@ -14,7 +14,7 @@ const GRANULARITY: Duration = Duration::from_millis(2);
 
 impl Oracle {
     /// Checks that a caller learned in time that its hold has ended.
-    pub(crate) fn saw_end(&self, client: usize, hold: &HeldLock) {
+    pub(crate) fn saw_end(&self, client: usize, hold: &HoldHandle) {
         let now = self.network.now();
         let mut state = lock(&self.state);
         state.trace.count("losses");
@@ -32,7 +32,7 @@ impl Oracle {
     }
 
     /// Checks that the server no longer has a hold whose caller learned that it is gone.
-    pub(crate) fn check_gone(&self, server: &FaultyServer, client: usize, hold: &HeldLock) {
+    pub(crate) fn check_gone(&self, server: &FaultyServer, client: usize, hold: &HoldHandle) {
         let mut state = lock(&self.state);
         let owner = hold.entry.owner;
         let me = owner_text(&state.clients[client].id, owner);

@@ -16,7 +16,7 @@ use super::trace::Trace;
 use crate::__inside::simulation::faulty::{Answer, Applied, Fault, Host, Millis, Network, Op};
 use crate::error::Error;
 use crate::key::LockKey;
-use crate::manager::engine::held::HeldLock;
+use crate::manager::core::held::HoldHandle;
 use crate::protocol::messages::{AcquireReply, Confirmation, OwnerNumber};
 use crate::protocol::timing::MAX_WATCHDOG_SLEEP;
 use crate::store::client_id::ClientId;
@@ -34,7 +34,7 @@ struct State {
     trace: Trace,
     clients: Vec<Known>,
     /// The holds in use, with the client of each.
-    holds: Vec<(usize, HeldLock)>,
+    holds: Vec<(usize, HoldHandle)>,
     /// The last token of each key, and whether the server has forgotten it since.
     tokens: BTreeMap<LockKey, (u64, bool)>,
     /// Keys with tokens that restarted: the server forgot them, and its clock had stepped back.
@@ -197,7 +197,7 @@ impl Oracle {
     }
 
     /// Checks that a hold was valid when its body succeeded.
-    pub(crate) fn succeeded(&self, client: usize, hold: &HeldLock, was_valid: bool) {
+    pub(crate) fn succeeded(&self, client: usize, hold: &HoldHandle, was_valid: bool) {
         let owner = hold.entry.owner;
         if !was_valid {
             self.violated(format_args!("c{client} #{owner} is Ok after its validity"));
@@ -205,13 +205,13 @@ impl Oracle {
     }
 
     /// Records that the body of a call that runs at most once succeeds.
-    pub(crate) fn succeeds(&self, client: usize, hold: &HeldLock) {
+    pub(crate) fn succeeds(&self, client: usize, hold: &HoldHandle) {
         let owner = hold.entry.owner;
         lock(&self.state).successes.insert((client, owner));
     }
 
     /// Records that a hold was released or dropped.
-    pub(crate) fn gave_back(&self, client: usize, hold: &HeldLock) {
+    pub(crate) fn gave_back(&self, client: usize, hold: &HoldHandle) {
         let mut state = lock(&self.state);
         (state.holds).retain(|(_, held)| !Arc::ptr_eq(&held.entry, &hold.entry));
         let (key, owner) = (hold.lock_key(), hold.entry.owner);
@@ -219,7 +219,7 @@ impl Oracle {
         (state.trace).line(now, format_args!("c{client} gives back {key} #{owner}"));
     }
 
-    pub(crate) fn is_believed(&self, client: usize, hold: &HeldLock) -> bool {
+    pub(crate) fn is_believed(&self, client: usize, hold: &HoldHandle) -> bool {
         lock(&self.state).is_believed(client, hold)
     }
 

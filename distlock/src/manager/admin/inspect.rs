@@ -10,7 +10,7 @@ use crate::error::{Error, Holder, LockKind};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::manager::LockManager;
-use crate::manager::engine::core::{Core, shut_down_error};
+use crate::manager::core::{Core, shut_down_error};
 use crate::manager::telemetry::hold_events;
 use crate::observer::event::Operation;
 use crate::protocol::holder_name;

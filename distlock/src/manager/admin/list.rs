@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::admin::inspect::{INSPECT_TIMEOUT, LockState, inspect};
-use crate::manager::engine::core::Core;
+use crate::manager::core::Core;
 use crate::observer::event::Operation;
 use crate::store::command::List;
 

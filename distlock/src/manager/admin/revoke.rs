@@ -11,7 +11,7 @@ use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::manager::LockManager;
 use crate::manager::admin::inspect::{INSPECT_TIMEOUT, inspect_store};
-use crate::manager::engine::core::Core;
+use crate::manager::core::Core;
 use crate::observer::event::Operation;
 use crate::protocol::messages::{HolderView, RevokeReply};
 use crate::store::command;

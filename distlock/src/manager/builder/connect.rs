@@ -1,9 +1,9 @@
 //! Connecting: opens the store and starts a manager's background work.
 
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use once_cell::sync::OnceCell;
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
@@ -14,29 +14,28 @@ use crate::config::quorum::Quorum;
 use crate::error::Error;
 use crate::error::LockKind;
 use crate::manager::LockManager;
+use crate::manager::builder::LockManagerBuilder;
+use crate::manager::builder::dependencies::Dependencies;
 use crate::manager::builder::explain::explain;
-use crate::manager::builder::{LockManagerBuilder, Parts};
-use crate::manager::engine::core::{Core, Phase, shut_down_error};
+use crate::manager::core::executor::{Executor, IoThread};
+use crate::manager::core::known_data::KnownData;
+use crate::manager::core::logged_names::LoggedNames;
+use crate::manager::core::registry::Registry;
+use crate::manager::core::renewal_log::RenewalLogLimiter;
+use crate::manager::core::{Core, Phase, shut_down_error};
 use crate::manager::engine::driver;
-use crate::manager::engine::events::EventReceiver;
-use crate::manager::engine::executor::{Executor, IoThread};
+use crate::manager::engine::events;
 use crate::manager::engine::queue_check;
-use crate::manager::engine::registry::Registry;
-use crate::manager::engine::renewal_monitor::RenewalMonitor;
-use crate::manager::engine::shutdown;
-use crate::manager::telemetry::known_data::KnownData;
-use crate::manager::telemetry::logged_names::LoggedNames;
 use crate::observer::telemetry::Telemetry;
 use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::server::MemoryServer;
-use crate::store::redis::conn::client::Client;
-use crate::store::redis::conn::hooks::SingleServer;
+use crate::store::redis::conn::client::{Client, StoreState};
 use crate::store::redis::open;
 use crate::store::redis::quorum::limits;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::{ServerLocation, StoreLocation};
-use crate::store::{EventSink, IsIdle, OpenedStore, Settings};
+use crate::store::{OpenedStore, Settings};
 use crate::util::clock::{BootClock, TokioClock};
 use crate::util::process::ProcessId;
 use crate::util::random::SystemRandom;
@@ -99,13 +98,8 @@ impl LockManagerBuilder {
         match self.store(url)? {
             Store::Memory(server) => self.on_memory_server(server),
             Store::Redis(config) => {
-                let assembly = Assembly::on_io_thread(self.parts())?;
-                let client = assembly.client(self.settings());
-                let opened = {
-                    let _entered = assembly.executor.enter();
-                    open::connect_lazy(&config, client)
-                };
-                Ok(assembly.finish(opened, self.settings(), self.defaults))
+                let (manager, _) = self.open_redis(&config, false)?;
+                Ok(manager)
             }
         }
     }
@@ -147,22 +141,40 @@ impl LockManagerBuilder {
     }
 
     async fn connect_redis(self, config: RedisConfig) -> Result<LockManager, Error> {
-        let assembly = Assembly::on_io_thread(self.parts())?;
-        let client = assembly.client(self.settings());
-        let connecting = Box::pin(async move {
-            let open = |client| open::connect_lazy(&config, client);
-            open::connect(&config, client, open).await
-        });
+        let (manager, state) = self.open_redis(&config, true)?;
+        let core = manager.core().clone();
         let (mut sender, receiver) = oneshot::channel();
-        assembly.executor.spawn(async move {
+        manager.core().executor.spawn(async move {
+            let waiting = open::wait_connected(&config, &state, &*core.store, &*core.clock);
             tokio::select! {
-                store = connecting => drop(sender.send(store)),
+                connected = waiting => drop(sender.send(connected)),
                 () = sender.closed() => {}
             }
         });
-        let opened = receiver.await.map_err(|_| shut_down_error())?;
-        let opened = opened.map_err(|error| explain(error, &self.origins))?;
-        Ok(assembly.finish(opened, self.settings(), self.defaults))
+        let connected = receiver.await.map_err(|_| shut_down_error())?;
+        connected.map_err(|error| explain(error, &self.origins))?;
+        Ok(manager)
+    }
+
+    /// Creates a manager that connects in the background, and returns the state of its connections.
+    fn open_redis(
+        &self,
+        config: &RedisConfig,
+        is_connecting: bool,
+    ) -> Result<(LockManager, Arc<StoreState>), Error> {
+        let core = CoreBuilder::on_io_thread(self.dependencies())?;
+        let state = Arc::new(StoreState::default());
+        state.is_connecting.store(is_connecting, Ordering::Relaxed);
+        let settings = self.settings();
+        let manager = core.build(&settings, self.defaults, |builder, core| {
+            let client = Client {
+                state: state.clone(),
+                ..builder.client(settings.clone(), core)
+            };
+            let _entered = builder.executor.enter();
+            open::connect_lazy(config, client)
+        });
+        Ok((manager, state))
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
@@ -227,17 +239,16 @@ impl LockManagerBuilder {
     /// Creates the same manager over the store that `wrap_store` returns.
     pub(crate) fn in_memory_with(
         self,
-        wrap_store: impl FnOnce(MemoryStore, EventSink) -> OpenedStore,
+        wrap_store: impl FnOnce(MemoryStore, &Weak<Core>) -> OpenedStore,
     ) -> Result<LockManager, Error> {
         self.check()?;
-        let executor = Executor::current()?;
-        let parts = Parts {
+        let dependencies = Dependencies {
             clock: Arc::new(TokioClock::new()),
-            ..self.parts()
+            ..self.dependencies()
         };
-        let server = MemoryServer::new(parts.clock.clone());
-        let assembly = Assembly::on_executor(executor, parts);
-        Ok(self.finish_memory(assembly, server, wrap_store))
+        let server = MemoryServer::new(dependencies.clock.clone());
+        let core = CoreBuilder::on_executor(Executor::current()?, dependencies);
+        Ok(self.over_memory(core, server, wrap_store))
     }
 
     /// Creates a manager with an in-process store of its own and the real clock, for development
@@ -260,20 +271,24 @@ impl LockManagerBuilder {
 
     pub(crate) fn on_memory_server(self, server: MemoryServer) -> Result<LockManager, Error> {
         self.check_memory()?;
-        let assembly = Assembly::on_io_thread(self.parts())?;
-        Ok(self.finish_memory(assembly, server, |store, _| store.into_opened_store()))
+        let core = CoreBuilder::on_io_thread(self.dependencies())?;
+        Ok(self.over_memory(core, server, |store, _| store.into_opened_store()))
     }
 
-    fn finish_memory(
+    fn over_memory(
         self,
-        assembly: Assembly,
+        core: CoreBuilder,
         server: MemoryServer,
-        wrap_store: impl FnOnce(MemoryStore, EventSink) -> OpenedStore,
+        wrap_store: impl FnOnce(MemoryStore, &Weak<Core>) -> OpenedStore,
     ) -> LockManager {
-        let client = ClientId::new(&SystemRandom);
-        let events = assembly.event_receiver.sink();
-        let store = MemoryStore::new(server, client, self.settings(), events.clone());
-        assembly.finish(wrap_store(store, events), self.settings(), self.defaults)
+        let settings = self.settings();
+        core.build(&settings, self.defaults, |_, core| {
+            let (id, events) = (
+                ClientId::new(&SystemRandom),
+                events::event_sink(core.clone()),
+            );
+            wrap_store(MemoryStore::new(server, id, settings.clone(), events), core)
+        })
     }
 
     /// Returns the credentials provider, unless the URL has the credentials.
@@ -334,15 +349,15 @@ impl LockManagerBuilder {
         }
     }
 
-    /// Returns the components of the manager. The feature `metrics` adds an observer.
-    pub(crate) fn parts(&self) -> Parts {
+    /// Returns the dependencies of the manager. The feature `metrics` adds an observer.
+    pub(crate) fn dependencies(&self) -> Dependencies {
         #[cfg_attr(not(feature = "metrics"), allow(unused_mut))]
-        let mut parts = self.parts.clone();
+        let mut dependencies = self.dependencies.clone();
         #[cfg(feature = "metrics")]
-        parts
+        dependencies
             .observers
             .push(Arc::new(crate::metrics::Metrics::new()));
-        parts
+        dependencies
     }
 }
 
@@ -374,109 +389,87 @@ fn host_and_pid() -> String {
     format!("{}:{}", cleaned(&host, 100), std::process::id())
 }
 
-/// Everything needed to build a manager once the store is open.
-pub(crate) struct Assembly {
-    parts: Parts,
+/// Builds the state of a manager. The store is opened in its middle, because each of the two refers
+/// to the other.
+pub(crate) struct CoreBuilder {
+    dependencies: Dependencies,
     pub(crate) executor: Executor,
-    pub(crate) event_receiver: EventReceiver,
     telemetry: Arc<Telemetry>,
-    registry: Arc<Registry>,
-    /// The I/O thread, and the slot for the manager that it drains at its end.
-    io_thread: Option<(IoThread, Arc<OnceCell<Arc<Core>>>)>,
+    io_thread: Option<IoThread>,
 }
 
-impl Assembly {
+impl CoreBuilder {
     /// Starts an I/O thread for a manager.
-    pub(crate) fn on_io_thread(parts: Parts) -> Result<Self, Error> {
-        let core_slot: Arc<OnceCell<Arc<Core>>> = Arc::default();
-        let thread_core_slot = core_slot.clone();
-        let (io_thread, executor) =
-            IoThread::start(parts.background_runtime.clone(), async move {
-                if let Some(core) = thread_core_slot.get() {
-                    shutdown::drain(core.clone()).await;
-                }
-            })?;
-        Ok(Assembly {
-            io_thread: Some((io_thread, core_slot)),
-            ..Self::on_executor(executor, parts)
+    pub(crate) fn on_io_thread(dependencies: Dependencies) -> Result<Self, Error> {
+        let (io_thread, executor) = IoThread::start(dependencies.background_runtime.clone())?;
+        Ok(CoreBuilder {
+            io_thread: Some(io_thread),
+            ..Self::on_executor(executor, dependencies)
         })
     }
 
     /// Prepares a manager that runs its work on `executor`.
-    pub(crate) fn on_executor(executor: Executor, parts: Parts) -> Self {
+    pub(crate) fn on_executor(executor: Executor, dependencies: Dependencies) -> Self {
         let delivery_executor = executor.clone();
         let spawn = Box::new(move |work| delivery_executor.spawn_blocking(work));
-        let telemetry = Telemetry::new(parts.observers.clone(), spawn);
-        Assembly {
-            parts,
-            event_receiver: EventReceiver::new(executor.clone(), telemetry.clone()),
-            telemetry,
+        CoreBuilder {
+            telemetry: Telemetry::new(dependencies.observers.clone(), spawn),
+            dependencies,
             executor,
-            registry: Arc::default(),
             io_thread: None,
         }
     }
 
-    pub(crate) fn client(&self, settings: Settings) -> Client {
+    /// Returns the client of a Redis store for this manager.
+    pub(crate) fn client(&self, settings: Settings, core: &Weak<Core>) -> Client {
+        let (executor, telemetry) = (self.executor.clone(), self.telemetry.clone());
+        let manager = core.clone();
         Client {
-            id: ClientId::new(&*self.parts.random),
-            settings,
-            clock: self.parts.clock.clone(),
-            random: self.parts.random.clone(),
-            events: self.event_receiver.sink(),
-            is_idle: self.is_idle(),
-            scripts: self.parts.scripts.clone(),
-            runtime_connection_after: self.parts.runtime_connection_after,
-            transport_factory: self.parts.transport_factory,
-            hooks: Arc::new(SingleServer),
-            registry: Arc::default(),
-            state: Arc::default(),
+            reports: events::report_sink(core.clone(), executor, telemetry),
+            is_idle: Arc::new(move || {
+                (manager.upgrade()).is_none_or(|core| core.registry.is_empty())
+            }),
+            ..(self.dependencies).client(settings, events::event_sink(core.clone()))
         }
     }
 
-    /// Returns a predicate that is true while this client has nothing in the store.
-    pub(crate) fn is_idle(&self) -> IsIdle {
-        let registry = self.registry.clone();
-        Arc::new(move || registry.is_empty())
-    }
-
-    /// Starts the background work, and returns the manager with these defaults.
-    pub(crate) fn finish(
-        self,
-        opened: OpenedStore,
-        settings: Settings,
+    /// Opens the store, starts the background work, and returns the manager with these defaults.
+    pub(crate) fn build(
+        mut self,
+        settings: &Settings,
         defaults: Defaults,
+        open: impl FnOnce(&Self, &Weak<Core>) -> OpenedStore,
     ) -> LockManager {
-        let core = Arc::new(Core {
-            process: ProcessId::current(),
-            store: opened.store,
-            identity: opened.identity,
-            address: opened.address,
-            limits: opened.limits,
-            clock: self.parts.clock,
-            random: self.parts.random,
-            executor: self.executor,
-            telemetry: self.telemetry,
-            show_keys: self.parts.show_keys,
-            max_waiters: settings.max_waiters,
-            registry: self.registry,
-            abandoned_releases: Mutex::default(),
-            renewal_monitor: RenewalMonitor::default(),
-            skips: LoggedNames::default(),
-            other_permits: LoggedNames::default(),
-            known_data: KnownData::new(settings.fence_ttl),
-            loss_lines: TaskTracker::new(),
-            phase: tokio::sync::watch::Sender::new(Phase::Running),
-            shutdown_lock: tokio::sync::Mutex::default(),
+        let io_thread = self.io_thread.take();
+        let core = Arc::new_cyclic(|core| {
+            let opened = open(&self, core);
+            Core {
+                process: ProcessId::current(),
+                store: opened.store,
+                identity: opened.identity,
+                address: opened.address,
+                limits: opened.limits,
+                clock: self.dependencies.clock,
+                random: self.dependencies.random,
+                executor: self.executor,
+                telemetry: self.telemetry,
+                show_keys: self.dependencies.show_keys,
+                max_waiters: settings.max_waiters,
+                registry: Registry::default(),
+                abandoned_releases: Mutex::default(),
+                renewal_log: RenewalLogLimiter::default(),
+                skips: LoggedNames::default(),
+                other_permits: LoggedNames::default(),
+                known_data: KnownData::new(settings.fence_ttl),
+                loss_lines: TaskTracker::new(),
+                phase: tokio::sync::watch::Sender::new(Phase::Running),
+                shutdown_lock: tokio::sync::Mutex::default(),
+                #[cfg(feature = "testing")]
+                call_hook: self.dependencies.call_hook,
+            }
         });
-        self.event_receiver.attach(&core);
         core.spawn_while_open(driver::run(core.clone()));
         core.spawn_while_open(queue_check::run_queue_checks(core.clone()));
-        let io_thread = self.io_thread.map(|(io_thread, core_slot)| {
-            // Cannot fail, because it is set only here.
-            let _ = core_slot.set(core.clone());
-            io_thread
-        });
-        LockManager::new(core, settings.display_name, defaults, io_thread)
+        LockManager::new(core, settings.display_name.clone(), defaults, io_thread)
     }
 }

@@ -1,6 +1,7 @@
 //! The options of a manager.
 
 pub(crate) mod connect;
+pub(crate) mod dependencies;
 pub(crate) mod environment;
 pub(crate) mod explain;
 
@@ -9,21 +10,16 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-
 use crate::config::credentials::{Credentials, CredentialsProvider};
 use crate::config::options::Defaults;
 use crate::config::quorum::Quorum;
 use crate::config::tls::Tls;
 use crate::error::Error;
 use crate::manager::LockManager;
+use crate::manager::builder::dependencies::Dependencies;
 use crate::manager::builder::explain::Origins;
 use crate::observer::Observer;
 use crate::store::Settings;
-use crate::store::redis::conn::client::TransportFactory;
-use crate::store::redis::wire::scripts::Scripts;
-use crate::util::clock::{BootClock, Clock};
-use crate::util::random::{Random, SystemRandom};
 
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -66,7 +62,7 @@ pub struct LockManagerBuilder {
     pub(crate) credentials_refresh_interval: Option<Duration>,
     pub(crate) sentinel_credentials: Option<Credentials>,
     pub(crate) origins: Origins,
-    pub(crate) parts: Parts,
+    pub(crate) dependencies: Dependencies,
 }
 
 impl Default for LockManagerBuilder {
@@ -84,7 +80,7 @@ impl Default for LockManagerBuilder {
             credentials_refresh_interval: None,
             sentinel_credentials: None,
             origins: Origins::default(),
-            parts: Parts::default(),
+            dependencies: Dependencies::default(),
         }
     }
 }
@@ -104,41 +100,6 @@ impl fmt::Debug for LockManagerBuilder {
             .field("credentials", &self.credentials)
             .field("sentinel_credentials", &self.sentinel_credentials)
             .finish()
-    }
-}
-
-/// The components of a manager besides its store.
-#[derive(Clone)]
-pub(crate) struct Parts {
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) random: Arc<dyn Random>,
-    /// The runtime for background work, if not that of the I/O thread.
-    pub(crate) background_runtime: Option<Handle>,
-    pub(crate) scripts: Arc<Scripts>,
-    /// The number of calls after which a runtime gets its own connection.
-    pub(crate) runtime_connection_after: u32,
-    /// The factory of the transport to a Redis server.
-    pub(crate) transport_factory: TransportFactory,
-    pub(crate) observers: Vec<Arc<dyn Observer>>,
-    /// True if spans and log lines name keys.
-    pub(crate) show_keys: bool,
-}
-
-impl Default for Parts {
-    fn default() -> Self {
-        let parts = Parts {
-            clock: Arc::new(BootClock),
-            random: Arc::new(SystemRandom),
-            background_runtime: None,
-            scripts: Scripts::bundled(),
-            runtime_connection_after: 8,
-            transport_factory: |sockets| Arc::new(sockets),
-            observers: Vec::new(),
-            show_keys: false,
-        };
-        #[cfg(sabotage)]
-        let parts = crate::__inside::sabotage::sabotaged(parts);
-        parts
     }
 }
 
@@ -618,7 +579,7 @@ impl LockManagerBuilder {
     /// # Ok(()) }
     /// ```
     pub fn add_observer(mut self, observer: impl Observer) -> Self {
-        self.parts.observers.push(Arc::new(observer));
+        self.dependencies.observers.push(Arc::new(observer));
         self
     }
 
@@ -634,7 +595,7 @@ impl LockManagerBuilder {
     /// # Ok::<(), distlock::Error>(())
     /// ```
     pub fn show_keys(mut self, on: bool) -> Self {
-        self.parts.show_keys = on;
+        self.dependencies.show_keys = on;
         self
     }
 }

@@ -10,10 +10,10 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::error::{Error, Outage};
-use crate::manager::engine::core::{Core, Phase, shut_down_error};
+use crate::manager::core::held::HoldHandle;
+use crate::manager::core::registry::Entry;
+use crate::manager::core::{Core, Phase, shut_down_error};
 use crate::manager::engine::driver::{self, Sending};
-use crate::manager::engine::held::HeldLock;
-use crate::manager::engine::registry::Entry;
 use crate::manager::engine::release;
 use crate::manager::telemetry::logging;
 use crate::observer::event::AcquireFailure;
@@ -28,7 +28,12 @@ const MIN_SLEEP: Duration = Duration::from_millis(10);
 
 /// Acquires the lock, with as many acquisitions as necessary. If this future is dropped, everything
 /// that it requested is cancelled.
-pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<HeldLock, Error> {
+pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<HoldHandle, Error> {
+    #[cfg(feature = "testing")]
+    let request = match &core.call_hook {
+        Some(hook) => hook.begin(request),
+        None => request,
+    };
     let mut call = AcquireCall::begin(core, request);
     let mut wait_reason = None;
     let failure = loop {
@@ -43,6 +48,10 @@ pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<HeldLo
         match outcome {
             Outcome::Held => match call.take_hold() {
                 Some(held) => {
+                    #[cfg(feature = "testing")]
+                    if let Some(hook) = &core.call_hook {
+                        hook.acquired(core, &held.entry);
+                    }
                     call.finish_acquired(held.hold.origin, held.hold.token);
                     return Ok(held);
                 }
@@ -63,7 +72,7 @@ pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<HeldLo
 pub(crate) async fn acquire_all(
     core: &Arc<Core>,
     requests: impl Iterator<Item = Request>,
-) -> Result<Option<Vec<HeldLock>>, Error> {
+) -> Result<Option<Vec<HoldHandle>>, Error> {
     let mut calls: Vec<_> = requests
         .map(|request| AcquireCall::new(core, request))
         .collect();
@@ -225,8 +234,8 @@ impl<'a> AcquireCall<'a> {
     }
 
     /// Returns the hold. From here on its guard releases the lock.
-    fn take_hold(&mut self) -> Option<HeldLock> {
-        let held = HeldLock::of(self.core, self.entry.as_ref()?)?;
+    fn take_hold(&mut self) -> Option<HoldHandle> {
+        let held = HoldHandle::of(self.core, self.entry.as_ref()?)?;
         self.entry = None;
         Some(held)
     }

@@ -13,8 +13,8 @@ use futures_util::future::FutureExt;
 
 use tokio::sync::oneshot;
 
-use crate::manager::engine::core::{Core, Phase};
-use crate::manager::engine::registry::Entry;
+use crate::manager::core::registry::Entry;
+use crate::manager::core::{Core, Phase};
 use crate::manager::engine::renew;
 use crate::manager::engine::report;
 use crate::manager::engine::sync_future::SyncFuture;

@@ -1,86 +1,69 @@
 //! Handlers of the events that a store sends on its own.
 
 use std::sync::{Arc, Weak};
-
-use once_cell::sync::OnceCell;
+use std::time::Duration;
 
 use crate::config::options::Options;
-use crate::manager::engine::core::Core;
-use crate::manager::engine::executor::Executor;
+use crate::manager::core::Core;
+use crate::manager::core::executor::Executor;
 use crate::manager::engine::renew;
 use crate::manager::engine::report;
-use crate::manager::telemetry::{data_loss, logging};
+use crate::manager::telemetry::data_loss;
+use crate::manager::telemetry::logging::{self, TARGET};
 use crate::observer::event::Event;
 use crate::observer::telemetry::{Delivery, Telemetry};
 use crate::protocol::acquisition::Acquisition;
 use crate::protocol::messages::{Grant, RevocationNotice};
 use crate::protocol::request::Request;
-use crate::store::{EventSink, StoreEvent};
+use crate::store::command::Inspect;
+use crate::store::{EventSink, ReportSink, StoreEvent, StoreReport};
 
-/// The receiver of a store's events. Exists before the store, and does not keep the manager alive.
-#[derive(Clone)]
-pub(crate) struct EventReceiver {
-    core: Arc<OnceCell<Weak<Core>>>,
-    executor: Executor,
-    telemetry: Arc<Telemetry>,
+/// Timeout of the query for lost data.
+const CHECK_DATA_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Returns the receiver of a store's events. It does not keep the manager alive, and no acquisition
+/// exists before the manager does, or after it.
+pub(crate) fn event_sink(core: Weak<Core>) -> EventSink {
+    Arc::new(move |event| {
+        if let Some(core) = core.upgrade() {
+            on_event(&core, event);
+        }
+    })
 }
 
-impl EventReceiver {
-    pub(crate) fn new(executor: Executor, telemetry: Arc<Telemetry>) -> Self {
-        EventReceiver {
-            core: Arc::default(),
-            executor,
-            telemetry,
+fn on_event(core: &Arc<Core>, event: StoreEvent) {
+    match event {
+        StoreEvent::Granted(grant) => on_granted(core, grant),
+        StoreEvent::Revoked(revocation) => on_revoked(core, &revocation),
+        StoreEvent::RenewNow => renew::renew_all(core),
+        StoreEvent::Reacquire => core.executor.spawn(reacquire(core.clone())),
+        StoreEvent::OtherPermits { owner, last } => {
+            if let Some(entry) = core.registry.find(owner) {
+                logging::other_permits(core, &entry.request, last);
+            }
         }
     }
+}
 
-    /// Delivers events to the manager from now on.
-    pub(crate) fn attach(&self, core: &Arc<Core>) {
-        // Set only once.
-        let _ = self.core.set(Arc::downgrade(core));
-    }
-
-    pub(crate) fn sink(&self) -> EventSink {
-        let receiver = self.clone();
-        Arc::new(move |event| receiver.handle(event))
-    }
-
-    fn core(&self) -> Option<Arc<Core>> {
-        self.core.get().and_then(Weak::upgrade)
-    }
-
-    fn handle(&self, event: StoreEvent) {
-        let core = self.core();
-        match (event, core) {
-            (StoreEvent::Observer(event), core) => {
-                self.telemetry.emit(Delivery::Guaranteed, || event.clone());
-                if matches!(
-                    event,
-                    Event::StoreUnavailable { .. } | Event::StoreAvailable { .. }
-                ) {
-                    (self.executor)
-                        .spawn_blocking(move || logging::store_event(&event, core.as_ref()));
-                }
+/// Returns the receiver of a store's reports, some of which come before the manager exists.
+pub(crate) fn report_sink(
+    core: Weak<Core>,
+    executor: Executor,
+    telemetry: Arc<Telemetry>,
+) -> ReportSink {
+    Arc::new(move |report| match report {
+        StoreReport::Event(event) => {
+            telemetry.emit(Delivery::Guaranteed, || event.clone());
+            if matches!(
+                event,
+                Event::StoreUnavailable { .. } | Event::StoreAvailable { .. }
+            ) {
+                let core = core.upgrade();
+                executor.spawn_blocking(move || logging::store_event(&event, core.as_ref()));
             }
-            (StoreEvent::Log(note), core) => {
-                (self.executor).spawn_blocking(move || logging::store_note(&note, core.as_ref()));
-            }
-            (StoreEvent::Granted(grant), Some(core)) => on_granted(&core, grant),
-            (StoreEvent::Revoked(revocation), Some(core)) => on_revoked(&core, &revocation),
-            (StoreEvent::OtherPermits { owner, last }, Some(core)) => {
-                if let Some(entry) = core.registry.find(owner) {
-                    logging::other_permits(&core, &entry.request, last);
-                }
-            }
-            (StoreEvent::Reconnected, Some(core)) => {
-                core.clone().executor.spawn(on_reconnected(core));
-            }
-            (StoreEvent::Moved, Some(core)) => reacquire_all(&core),
-            (StoreEvent::RenewalsReconnected, Some(core)) => renew::renew_all(&core),
-            // No acquisition exists before the manager does, or after it.
-            (_, None) => {}
         }
-    }
+        StoreReport::Note(note) => executor.spawn_blocking(move || logging::store_note(&note)),
+    })
 }
 
 /// Applies a grant to its acquisition. Releases it if no acquisition here has that owner id and
@@ -118,17 +101,29 @@ fn on_revoked(core: &Arc<Core>, revocation: &RevocationNotice) {
     }
 }
 
-/// Makes the driver renew all holds, and acquire again for all waiting calls.
-async fn on_reconnected(core: Arc<Core>) {
-    let repeat = async {
-        renew::renew_all(&core);
-        reacquire_all(&core);
-    };
-    // Sent before them, because an acquire writes the fence anew.
-    futures_util::future::join(data_loss::check(&core), repeat).await;
+/// Makes the driver acquire again for all waiting calls.
+async fn reacquire(core: Arc<Core>) {
+    let reacquire = async { reacquire_now(&core) };
+    // Sent before the acquires, because these write the fence anew.
+    futures_util::future::join(check_data(&core), reacquire).await;
 }
 
-fn reacquire_all(core: &Core) {
+/// Checks whether the store has the last fence that this client knows.
+async fn check_data(core: &Core) {
+    let is_logged = tracing::enabled!(target: TARGET, tracing::Level::WARN);
+    let Some(acquired) = core.known_data.last_acquired().filter(|_| is_logged) else {
+        return;
+    };
+    let inspect = Inspect {
+        key: &acquired.0,
+        max_listed: 0,
+    };
+    if let Ok(found) = core.store.inspect(&inspect, CHECK_DATA_TIMEOUT).await {
+        data_loss::examine(core, &acquired, &found);
+    }
+}
+
+pub(crate) fn reacquire_now(core: &Core) {
     for entry in core.registry.queued() {
         (core.registry).update(&entry, Acquisition::handle_missing);
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::error::LockKind;
 use crate::key::LockKey;
-use crate::manager::engine::core::Core;
-use crate::manager::engine::registry::Entry;
+use crate::manager::core::Core;
+use crate::manager::core::registry::Entry;
 use crate::manager::telemetry::long_waits::LongWaits;
 use crate::observer::event::Operation;
 use crate::protocol::messages::{CheckQueue, CheckQueueReply};

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use crate::manager::engine::core::Core;
+use crate::manager::core::Core;
+use crate::manager::core::held::HoldHandle;
+use crate::manager::core::registry::Entry;
 use crate::manager::engine::driver::Sending;
-use crate::manager::engine::held::HeldLock;
-use crate::manager::engine::registry::Entry;
 use crate::protocol::acquisition::Acquisition;
 use crate::protocol::outcome::Action;
 use crate::util::clock::BootInstant;
 use crate::util::notify::wait_until;
 
 /// Begins the release of a hold after its work, ahead of others, because its holder waits.
-pub(crate) fn release(core: &Arc<Core>, hold: &HeldLock, succeeded: bool) -> Option<Sending> {
+pub(crate) fn release(core: &Arc<Core>, hold: &HoldHandle, succeeded: bool) -> Option<Sending> {
     begin(core, &hold.entry, |acquisition, now| {
         let has_begun = acquisition.release(succeeded, now);
         has_begun

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::options::Durability;
-use crate::manager::engine::core::Core;
-use crate::manager::engine::held::HeldLock;
-use crate::manager::engine::registry::Entry;
+use crate::manager::core::Core;
+use crate::manager::core::held::HoldHandle;
+use crate::manager::core::registry::Entry;
 use crate::manager::engine::report;
 use crate::manager::telemetry::logging::{self, TARGET};
 use crate::observer::event::{Event, Operation};
@@ -172,7 +172,7 @@ fn slack(acquisition: &Acquisition, now: BootInstant) -> Option<Duration> {
 /// a line of their own.
 fn log_failed(core: &Arc<Core>, failed: &[(Arc<Entry>, StoreError)]) {
     let entries = || failed.iter().map(|(entry, _)| entry);
-    let Some(first_to_expire) = HeldLock::first_to_expire(core, entries()) else {
+    let Some(first_to_expire) = HoldHandle::first_to_expire(core, entries()) else {
         return;
     };
     let is_held = |entry: &&Arc<Entry>| entry.peek(Acquisition::state) == AcquisitionState::Held;
@@ -180,7 +180,7 @@ fn log_failed(core: &Arc<Core>, failed: &[(Arc<Entry>, StoreError)]) {
     let first = &first_to_expire.entry;
     let in_last_third = first_to_expire.remaining() < first.request.timing.lease / 3;
     let now = core.clock.now();
-    let Some(holds) = (core.renewal_monitor).record_failed(held, in_last_third, now) else {
+    let Some(holds) = (core.renewal_log).record_failed(held, in_last_third, now) else {
         return;
     };
     let store = core.address().unwrap_or_default().to_owned();
@@ -195,9 +195,9 @@ fn log_failed(core: &Arc<Core>, failed: &[(Arc<Entry>, StoreError)]) {
 /// Logs slow renewals, with the slowest of them.
 fn log_slow(core: &Arc<Core>, slow: &[(Arc<Entry>, Duration)]) {
     let slowest = slow.iter().min_by_key(|(_, slack)| *slack);
-    let hold = slowest.and_then(|(entry, slack)| Some((HeldLock::of(core, entry)?, *slack)));
+    let hold = slowest.and_then(|(entry, slack)| Some((HoldHandle::of(core, entry)?, *slack)));
     if let Some((slowest, slack)) = hold
-        && core.renewal_monitor.is_slow_line_due(core.clock.now())
+        && core.renewal_log.is_slow_line_due(core.clock.now())
     {
         let store = core.address().unwrap_or_default().to_owned();
         let slow = slow.len();

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::manager::engine::core::Core;
-use crate::manager::engine::held::HeldLock;
-use crate::manager::engine::registry::Entry;
+use crate::manager::core::Core;
+use crate::manager::core::held::HoldHandle;
+use crate::manager::core::registry::Entry;
+use crate::manager::engine::loss;
 use crate::manager::telemetry::hold_events;
 use crate::manager::telemetry::logging;
-use crate::manager::telemetry::loss_report;
 use crate::manager::telemetry::record_report;
 use crate::protocol::outcome::Report;
 use crate::util::mutex::lock;
@@ -21,9 +21,9 @@ pub(crate) fn publish(core: &Arc<Core>, entry: &Arc<Entry>) {
     entry.publish_reports(|report| match report {
         Report::Record(outcome) => record_report::publish(core, entry, outcome),
         Report::Lost(end) => {
-            if let Some(hold) = HeldLock::of(core, entry) {
+            if let Some(hold) = HoldHandle::of(core, entry) {
                 hold.publish_loss(&end);
-                loss_report::log_loss(hold, end);
+                loss::log(hold, end);
             }
         }
         Report::Released { sent_at, outcome } => {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio_util::task::TaskTracker;
 
-use crate::manager::engine::core::{Core, Phase};
-use crate::manager::engine::registry::Entry;
+use crate::manager::core::registry::Entry;
+use crate::manager::core::{Core, Phase};
 use crate::manager::engine::release;
 use crate::manager::engine::report;
 use crate::protocol::acquisition::{Acquisition, AcquisitionState};

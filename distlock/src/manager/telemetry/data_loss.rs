@@ -1,19 +1,14 @@
 //! Warns about a store that lost its data, or may lose it.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use crate::fencing::FencingToken;
-use crate::manager::engine::core::Core;
-use crate::manager::telemetry::known_data::Acquired;
+use crate::manager::core::Core;
+use crate::manager::core::known_data::Acquired;
 use crate::manager::telemetry::logging::TARGET;
 use crate::protocol::messages::Inspection;
 use crate::protocol::request::Request;
-use crate::store::command::Inspect;
 use crate::util::visible::Visible;
-
-/// Timeout of the query after a reconnect.
-const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Records an acquisition. Warns if it shows that a success record is gone, and at the first call
 /// that depends on a record if a restart would lose it.
@@ -46,21 +41,6 @@ pub(crate) fn on_acquired(core: &Core, request: &Request, token: FencingToken) {
                  their work runs again; set `appendonly yes`"
             );
         });
-    }
-}
-
-/// Checks after a reconnect whether the store has the last fence that this client knows.
-pub(crate) async fn check(core: &Core) {
-    let is_logged = tracing::enabled!(target: TARGET, tracing::Level::WARN);
-    let Some(acquired) = core.known_data.last_acquired().filter(|_| is_logged) else {
-        return;
-    };
-    let inspect = Inspect {
-        key: &acquired.0,
-        max_listed: 0,
-    };
-    if let Ok(found) = core.store.inspect(&inspect, QUERY_TIMEOUT).await {
-        examine(core, &acquired, &found);
     }
 }
 

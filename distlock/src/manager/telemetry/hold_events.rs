@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use crate::error::BodyState;
 use crate::key::LockKey;
-use crate::manager::engine::core::Core;
-use crate::manager::engine::held::HeldLock;
-use crate::manager::engine::registry::Entry;
+use crate::manager::core::Core;
+use crate::manager::core::held::HoldHandle;
+use crate::manager::core::registry::Entry;
 use crate::observer::event::{Event, HoldOutcome, ReleaseOutcome, UNLABELED};
 use crate::observer::telemetry::Delivery;
 use crate::protocol::outcome::HoldEnd;
 use crate::util::clock::BootInstant;
 
-impl HeldLock {
+impl HoldHandle {
     /// Returns the time since the send of the last command that proved the hold.
     pub(crate) fn unconfirmed_for(&self) -> Duration {
         let validity = self.entry.request.timing.validity();

@@ -9,8 +9,8 @@ use crate::config::options::Options;
 use crate::error::{BodyState, Error, Holder, date_and_time};
 use crate::fencing::FencingToken;
 use crate::loss::LossReason;
-use crate::manager::engine::core::Core;
-use crate::manager::engine::held::HeldLock;
+use crate::manager::core::Core;
+use crate::manager::core::held::HoldHandle;
 use crate::observer::event::{AcquirePath, Event, HoldOutcome, UNLABELED};
 use crate::protocol::kind::Kind;
 use crate::protocol::outcome::HoldEnd;
@@ -26,7 +26,7 @@ const STOPS: &str = "a body stops at its next await (with `on_lost = \"finish\"`
 /// The target of every log line, so that one filter directive selects them all.
 pub(crate) const TARGET: &str = "distlock";
 
-pub(crate) fn label(hold: &HeldLock) -> &str {
+pub(crate) fn label(hold: &HoldHandle) -> &str {
     label_or_default(hold.options().label.as_deref())
 }
 
@@ -39,15 +39,15 @@ pub(crate) fn millis(duration: Duration) -> u64 {
 }
 
 /// Returns the key if the manager shows keys.
-fn visible_key(hold: &HeldLock) -> Option<&str> {
+fn visible_key(hold: &HoldHandle) -> Option<&str> {
     hold.core.show_keys.then(|| hold.key())
 }
 
-fn public_token(hold: &HeldLock) -> Option<u64> {
+fn public_token(hold: &HoldHandle) -> Option<u64> {
     hold.public_token().map(FencingToken::get)
 }
 
-fn address(hold: &HeldLock) -> &str {
+fn address(hold: &HoldHandle) -> &str {
     hold.core.address().unwrap_or("in this process")
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn other_permits(core: &Arc<Core>, request: &Arc<Request>, last: u32)
     });
 }
 
-pub(crate) fn acquired(hold: &HeldLock, path: AcquirePath, waited: Duration) {
+pub(crate) fn acquired(hold: &HoldHandle, path: AcquirePath, waited: Duration) {
     tracing::debug!(
         target: TARGET,
         lock = label(hold),
@@ -184,7 +184,7 @@ pub(crate) fn skipped(core: &Core, lock: &str, error: &Error) {
 /// Logs how a hold ended before its holder released it. `current_holder` is the holder of the lock
 /// now, and `newer_token` a later token in its fence, if they are known.
 pub(crate) fn lost(
-    hold: &HeldLock,
+    hold: &HoldHandle,
     end: &HoldEnd,
     current_holder: Option<&str>,
     newer_token: Option<FencingToken>,
@@ -210,7 +210,7 @@ pub(crate) fn lost(
 }
 
 fn lost_by(
-    hold: &HeldLock,
+    hold: &HoldHandle,
     loss: &LossReason,
     current_holder: Option<&str>,
     newer_token: Option<FencingToken>,
@@ -288,7 +288,7 @@ fn lost_by(
     );
 }
 
-pub(crate) fn released(hold: &HeldLock) {
+pub(crate) fn released(hold: &HoldHandle) {
     let key = || Visible(hold.key()).to_string();
     tracing::debug!(target: TARGET, lock = label(hold), key = key(), held = ?hold.age(), "released");
 }
@@ -330,7 +330,7 @@ fn store_unavailable(store: &str, detail: &str, core: Option<&Arc<Core>>) {
     }
     let (held, waiting) = core.map_or((0, 0), |core| core.registry.count());
     let first_to_expire =
-        core.and_then(|core| HeldLock::first_to_expire(core, core.registry.held().iter()));
+        core.and_then(|core| HoldHandle::first_to_expire(core, core.registry.held().iter()));
     let first_to_expire = first_to_expire.as_ref();
     tracing::warn!(
         target: TARGET,
@@ -347,7 +347,7 @@ fn store_unavailable(store: &str, detail: &str, core: Option<&Arc<Core>>) {
 }
 
 /// Logs a note of the store.
-pub(crate) fn store_note(note: &Note, core: Option<&Arc<Core>>) {
+pub(crate) fn store_note(note: &Note) {
     match note {
         Note::Connected { address, namespace } => tracing::info!(
             target: TARGET,
@@ -367,9 +367,9 @@ pub(crate) fn store_note(note: &Note, core: Option<&Arc<Core>>) {
             "reconnected to the lock store: held locks are renewed, and waiting calls repeat their requests; if this \
              recurs, check the server's log and limits, and the proxies in between"
         ),
-        Note::NotAuthenticated(error) => tracing::warn!(
+        Note::NotAuthenticated { address, error } => tracing::warn!(
             target: TARGET,
-            store = core.and_then(|core| core.address()).unwrap_or_default(),
+            store = &**address,
             detail = error.to_string(),
             "failed to re-authenticate open connections: they keep the previous credentials until the server rejects \
              them; check that the credentials provider and the server have the same user and password"
@@ -388,7 +388,12 @@ pub(crate) fn renewed(holds: usize, failures: usize, took: Duration) {
 }
 
 /// Logs failed renewals of `holds`. `first_to_expire` is the one that will be lost first.
-pub(crate) fn renewals_failed(store: &str, holds: usize, first_to_expire: &HeldLock, detail: &str) {
+pub(crate) fn renewals_failed(
+    store: &str,
+    holds: usize,
+    first_to_expire: &HoldHandle,
+    detail: &str,
+) {
     tracing::warn!(
         target: TARGET,
         store,
@@ -403,7 +408,7 @@ pub(crate) fn renewals_failed(store: &str, holds: usize, first_to_expire: &HeldL
 }
 
 /// Logs the slow renewals of a batch. `slowest` had the least time left, `slack`.
-pub(crate) fn renewals_slow(store: &str, slow: usize, slack: Duration, slowest: &HeldLock) {
+pub(crate) fn renewals_slow(store: &str, slow: usize, slack: Duration, slowest: &HoldHandle) {
     tracing::warn!(
         target: TARGET,
         store,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::key::LockKey;
-use crate::manager::engine::core::Core;
-use crate::manager::engine::registry::Entry;
+use crate::manager::core::Core;
+use crate::manager::core::registry::Entry;
 use crate::manager::telemetry::logging::{self, TARGET};
 use crate::observer::event::Event;
 use crate::protocol::acquisition::Acquisition;

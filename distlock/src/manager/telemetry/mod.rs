@@ -1,12 +1,8 @@
 //! The log lines, spans and events of a manager.
 
-pub(crate) mod acquire_events;
 pub(crate) mod data_loss;
 pub(crate) mod hold_events;
-pub(crate) mod known_data;
-pub(crate) mod logged_names;
 pub(crate) mod logging;
 pub(crate) mod long_waits;
-pub(crate) mod loss_report;
 pub(crate) mod record_report;
 pub(crate) mod span;

@@ -1,7 +1,7 @@
 //! The report of a success: an event, and a log line with its key if it is not recorded.
 
-use crate::manager::engine::core::Core;
-use crate::manager::engine::registry::Entry;
+use crate::manager::core::Core;
+use crate::manager::core::registry::Entry;
 use crate::manager::telemetry::logging::TARGET;
 use crate::observer::event::{Event, RecordOutcome};
 use crate::protocol::request::Request;

@@ -11,10 +11,9 @@ use tracing::{Span, debug_span, info_span};
 use crate::config::options::Options;
 use crate::error::Error;
 use crate::fencing::FencingToken;
-use crate::manager::engine::core::Core;
-use crate::manager::telemetry::acquire_events;
+use crate::manager::core::Core;
 use crate::manager::telemetry::logging::TARGET;
-use crate::observer::event::{AcquirePath, HoldOutcome, UNLABELED};
+use crate::observer::event::{AcquireFailure, AcquirePath, HoldOutcome, UNLABELED};
 use crate::protocol::kind::Kind;
 
 /// The lock, or the locks, of a span.
@@ -35,7 +34,7 @@ impl Subject<'_> {
         if self.options.is_skip(error) {
             return "skipped";
         }
-        acquire_events::acquire_failure(error).map_or("misconfigured", |outcome| outcome.as_str())
+        AcquireFailure::of(error).map_or("misconfigured", |outcome| outcome.as_str())
     }
 
     /// Records the fields that not every span has.

@@ -3,28 +3,28 @@
 use std::sync::atomic::Ordering;
 
 use crate::error::Error;
-use crate::store::OpenedStore;
 use crate::store::redis::RedisStore;
 use crate::store::redis::cluster::ClusterStore;
-use crate::store::redis::conn::client::Client;
+use crate::store::redis::conn::client::{Client, StoreState};
 use crate::store::redis::quorum::Quorum;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::diagnose::diagnose;
 use crate::store::redis::transport::url::StoreLocation;
+use crate::store::{LockStore, OpenedStore};
+use crate::util::clock::Clock;
 use crate::util::notify::wait_until;
 
 /// Opens a store, and waits until it can be used, for up to the connect timeout. Returns at once on
 /// an error that does not pass by itself. The current runtime runs the connections.
-pub(crate) async fn connect(
+/// Waits until a store that was opened lazily is connected. Otherwise, closes it, and returns why.
+/// While `is_connecting` is set, an outage is not reported.
+pub(crate) async fn wait_connected(
     config: &RedisConfig,
-    client: Client,
-    open: impl FnOnce(Client) -> OpenedStore,
-) -> Result<OpenedStore, Error> {
-    let (clock, state) = (client.clock.clone(), client.state.clone());
+    state: &StoreState,
+    store: &dyn LockStore,
+    clock: &dyn Clock,
+) -> Result<(), Error> {
     let (started, timeout) = (clock.now(), config.connect_timeout);
-    state.is_connecting.store(true, Ordering::Relaxed);
-    let opened = open(client);
-    let store = &*opened.store;
     let settled = |needs_all: bool| match store.connected() {
         Ok(has_all) => (has_all || !needs_all).then_some(Ok(())),
         Err(error) => (!error.outage.is_transient()).then_some(Err(error)),
@@ -43,10 +43,9 @@ pub(crate) async fn connect(
         return Err(config.connect_error(error, clock.now().since(started)));
     }
     state.is_connecting.store(false, Ordering::Relaxed);
-    Ok(opened)
+    Ok(())
 }
 
-/// Opens the connections in the background, on the current runtime.
 pub(crate) fn connect_lazy(config: &RedisConfig, client: Client) -> OpenedStore {
     match &config.location {
         StoreLocation::Single(server) => RedisStore::connect_lazy(config, server, client),

@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use crate::error::Outage;
 use crate::observer::event::Event;
 use crate::protocol::store_error::StoreError;
-use crate::store::StoreEvent;
+use crate::store::StoreReport;
 use crate::store::redis::cluster::node_topology::{NodeTopology, sharded};
 use crate::store::redis::cluster::slot_map::Address;
 use crate::store::redis::cluster::topology::Topology;
@@ -48,14 +48,14 @@ impl Nodes {
     pub(super) fn new(config: RedisConfig, client: Client) -> Arc<Self> {
         let topology = Topology::new(&client);
         let scripts = Arc::new(client.scripts.map(sharded));
-        let (events, shared_topology) = (client.events.clone(), topology.clone());
+        let (reports, shared_topology) = (client.reports.clone(), topology.clone());
         let client = Client {
             scripts,
-            events: Arc::new(move |event| {
-                if let StoreEvent::Observer(Event::StoreUnavailable { .. }) = event {
+            reports: Arc::new(move |report| {
+                if let StoreReport::Event(Event::StoreUnavailable { .. }) = report {
                     shared_topology.request_refresh();
                 }
-                events(event);
+                reports(report);
             }),
             // The client's id must be the same on all nodes and never change, because the client's
             // state on one node may move to another.

@@ -141,7 +141,7 @@ impl Topology {
     /// then acquire again, which subscribes them at the new node.
     pub(crate) fn notify_if_moved(&self) {
         if self.moved.swap(false, Ordering::AcqRel) {
-            (self.events)(StoreEvent::Moved);
+            (self.events)(StoreEvent::Reacquire);
         }
     }
 

@@ -17,7 +17,7 @@ use crate::store::redis::wire::call::ScriptContext;
 use crate::store::redis::wire::names::Names;
 use crate::store::redis::wire::reply;
 use crate::store::redis::wire::scripts::Scripts;
-use crate::store::{EventSink, IsIdle, Settings, StoreEvent};
+use crate::store::{EventSink, IsIdle, ReportSink, Settings, StoreEvent};
 use crate::util::clock::{BootInstant, Clock};
 use crate::util::random::Random;
 
@@ -30,6 +30,7 @@ pub(crate) struct Client {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<dyn Random>,
     pub(crate) events: EventSink,
+    pub(crate) reports: ReportSink,
     pub(crate) is_idle: IsIdle,
     pub(crate) scripts: Arc<Scripts>,
     /// Number of calls on a runtime at which its runtime connection is opened.
@@ -145,6 +146,7 @@ mod tests {
                 clock,
                 random: Arc::new(SystemRandom),
                 events: Arc::new(|_| {}),
+                reports: Arc::new(|_| {}),
                 is_idle: Arc::new(|| false),
                 scripts: Scripts::bundled(),
                 runtime_connection_after: 1,

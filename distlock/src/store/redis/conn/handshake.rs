@@ -23,7 +23,7 @@ use crate::store::redis::transport::{
 use crate::store::redis::wire::decode;
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::scripts::{self, ScriptId, ScriptRef};
-use crate::store::{BoxFuture, Note, StoreEvent};
+use crate::store::{BoxFuture, Note, StoreReport};
 use crate::util::mutex::lock;
 
 /// Pause of a new connection that has ended others, because they are connected to another server.
@@ -198,7 +198,7 @@ impl Dialer {
             && !shared.is_known_to_evict.swap(true, Ordering::Relaxed)
         {
             let (address, policy) = (shared.address.as_str().into(), policy.to_owned());
-            (shared.client.events)(StoreEvent::Log(Note::Evicts { address, policy }));
+            (shared.client.reports)(StoreReport::Note(Note::Evicts { address, policy }));
         }
         shared.client.hooks.accepts_server(&reported)?;
         for (reply, command) in replies.into_iter().zip(["EVAL", "EVALSHA"]) {

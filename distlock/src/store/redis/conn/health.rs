@@ -10,7 +10,7 @@ use crate::observer::event::{Connection, Event};
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::conn::client::Client;
 use crate::store::redis::transport::config::RedisConfig;
-use crate::store::{Note, StoreEvent};
+use crate::store::{Note, StoreReport};
 use crate::util::clock::BootInstant;
 use crate::util::mutex::lock;
 
@@ -133,7 +133,7 @@ impl Health {
         if !loss.is_some_and(|loss| loss.is_harmless)
             && let Some(note) = self.note(connection, downtime, now)
         {
-            (self.client.events)(StoreEvent::Log(note));
+            (self.client.reports)(StoreReport::Note(note));
         }
         self.clear(Cause::Disconnected(connection));
     }
@@ -178,7 +178,7 @@ impl Health {
     }
 
     fn publish(&self, event: Event) {
-        (self.client.events)(StoreEvent::Observer(event));
+        (self.client.reports)(StoreReport::Event(event));
     }
 
     /// Clears all causes, because the server is no longer needed.
@@ -190,21 +190,19 @@ impl Health {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::EventSink;
+    use crate::store::ReportSink;
     use crate::util::clock::BootClock;
 
     #[test]
     fn a_server_is_back_when_no_cause_is_left() {
         let reports = Arc::new(Mutex::new(Vec::new()));
         let sink = reports.clone();
-        let events: EventSink = Arc::new(move |event| {
-            lock(&sink).push(matches!(
-                event,
-                StoreEvent::Observer(Event::StoreUnavailable { .. })
-            ));
+        let record: ReportSink = Arc::new(move |report| {
+            let is_outage = matches!(report, StoreReport::Event(Event::StoreUnavailable { .. }));
+            lock(&sink).push(is_outage);
         });
         let client = Client {
-            events,
+            reports: record,
             ..Client::unconnected(Arc::new(BootClock))
         };
         let config = RedisConfig::parse("redis://a:1", "d", REPORT_INTERVAL).unwrap();

@@ -242,10 +242,11 @@ impl Inner {
                     // This client has no holds or waiters at a server that it uses for the first
                     // time.
                     if replaces {
-                        (self.dialer.shared.client.events)(match self.dialer.purpose {
-                            Purpose::Commands => StoreEvent::Reconnected,
-                            _ => StoreEvent::RenewalsReconnected,
-                        });
+                        let events = &self.dialer.shared.client.events;
+                        events(StoreEvent::RenewNow);
+                        if self.dialer.purpose == Purpose::Commands {
+                            events(StoreEvent::Reacquire);
+                        }
                     }
                     return session;
                 }

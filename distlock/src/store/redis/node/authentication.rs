@@ -13,7 +13,7 @@ use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
 use crate::store::redis::transport::login;
 use crate::store::redis::wire::errors;
-use crate::store::{Note, StoreEvent};
+use crate::store::{Note, StoreReport};
 
 /// Upper limit of the delay before a failed re-authentication is retried.
 const RETRY_AUTH_INTERVAL: Duration = Duration::from_secs(10);
@@ -35,8 +35,9 @@ impl Node {
                 }
                 Err(error) => {
                     if !is_reported {
-                        let error = error.at(node.address());
-                        (node.shared.client.events)(StoreEvent::Log(Note::NotAuthenticated(error)));
+                        let address = node.address().into();
+                        let note = Note::NotAuthenticated { address, error };
+                        (node.shared.client.reports)(StoreReport::Note(note));
                     }
                     is_reported = true;
                     provider.interval.min(RETRY_AUTH_INTERVAL)

@@ -118,44 +118,43 @@ impl Quorum {
     }
 
     fn open(config: &RedisConfig, hosts: &[Host], client: Client) -> Arc<Self> {
-        Arc::new_cyclic(|quorum: &Weak<Quorum>| {
-            let majority = hosts.len() / 2 + usize::from(rule!(majority));
-            let events = client.events.clone();
-            let weak_quorum = quorum.clone();
-            let node_client = Client {
-                scripts: Arc::new(hooks::scripts(&client.scripts)),
-                hooks: Arc::new(QuorumHooks),
-                events: Arc::new(move |event| match weak_quorum.upgrade() {
-                    Some(quorum) => quorum.handle_event(event),
-                    None => events(event),
-                }),
-                // A hold spans several nodes, so the client's id must be the same on all of them,
-                // forever.
-                is_idle: Arc::new(|| false),
-                ..client.clone()
+        let majority = hosts.len() / 2 + usize::from(rule!(majority));
+        let events = client.events.clone();
+        let node_client = Client {
+            scripts: Arc::new(hooks::scripts(&client.scripts)),
+            hooks: Arc::new(QuorumHooks),
+            // What waits attempts again anyway, and no single server grants a lock.
+            events: Arc::new(move |event| {
+                if matches!(event, StoreEvent::RenewNow | StoreEvent::Revoked(_)) {
+                    events(event);
+                }
+            }),
+            // A hold spans several nodes, so the client's id must be the same on all of them,
+            // forever.
+            is_idle: Arc::new(|| false),
+            ..client.clone()
+        };
+        let open_node = |(host, port): &Host| {
+            let server = ServerLocation::tcp(host, *port);
+            let config = RedisConfig {
+                location: StoreLocation::Single(server.clone()),
+                max_runtime_connections: 0,
+                ..config.clone()
             };
-            let open_node = |(host, port): &Host| {
-                let server = ServerLocation::tcp(host, *port);
-                let config = RedisConfig {
-                    location: StoreLocation::Single(server.clone()),
-                    max_runtime_connections: 0,
-                    ..config.clone()
-                };
-                let transport = (client.transport_factory)(SocketTransport::new(&config, &server));
-                Node::connect_lazy(&config, transport, node_client.clone())
-            };
-            Quorum {
-                nodes: hosts.iter().map(open_node).collect(),
-                quorum_size: config.quorum.size.unwrap_or(majority),
-                state: client.state.clone(),
-                config: config.quorum.clone(),
-                clock: client.clock,
-                random: client.random,
-                events: client.events,
-                runtime: Handle::current(),
-                acquisitions: Mutex::default(),
-                turns: Mutex::default(),
-            }
+            let transport = (client.transport_factory)(SocketTransport::new(&config, &server));
+            Node::connect_lazy(&config, transport, node_client.clone())
+        };
+        Arc::new(Quorum {
+            nodes: hosts.iter().map(open_node).collect(),
+            quorum_size: config.quorum.size.unwrap_or(majority),
+            state: client.state.clone(),
+            config: config.quorum.clone(),
+            clock: client.clock,
+            random: client.random,
+            events: client.events,
+            runtime: Handle::current(),
+            acquisitions: Mutex::default(),
+            turns: Mutex::default(),
         })
     }
 
@@ -166,20 +165,6 @@ impl Quorum {
             shared.server_time.upper_bound(shared.client.clock.now())
         });
         times.max().unwrap_or(0)
-    }
-
-    /// Handles an event of one of the servers.
-    fn handle_event(&self, event: StoreEvent) {
-        match event {
-            // What waits attempts again anyway.
-            StoreEvent::Reconnected | StoreEvent::RenewalsReconnected => {
-                (self.events)(StoreEvent::RenewalsReconnected);
-            }
-            event @ (StoreEvent::Observer(_) | StoreEvent::Log(_) | StoreEvent::Revoked(_)) => {
-                (self.events)(event);
-            }
-            StoreEvent::Granted(_) | StoreEvent::Moved | StoreEvent::OtherPermits { .. } => {}
-        }
     }
 
     /// Spawns work on the runtime that sends commands, boxed like the executor's work.

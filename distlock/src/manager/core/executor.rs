@@ -96,21 +96,14 @@ impl Executor {
 
 /// The I/O thread. The driver, the queue checks and all connections except runtime connections run
 /// here. User code that blocks its own runtime cannot delay a renewal (R17).
-#[derive(Debug)]
 pub(crate) struct IoThread {
-    stop: Option<oneshot::Sender<()>>,
+    stop: oneshot::Sender<Work>,
 }
 
 impl IoThread {
-    /// Starts the thread. Once the `IoThread` is dropped, the thread awaits `on_stop` and ends.
-    /// `background_runtime` is another runtime for the work.
-    pub(crate) fn start<F>(
-        background_runtime: Option<Handle>,
-        on_stop: F,
-    ) -> Result<(IoThread, Executor), Error>
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
+    /// Starts the thread, which ends with the `IoThread`. `background_runtime` is another runtime
+    /// for the work.
+    pub(crate) fn start(background_runtime: Option<Handle>) -> Result<(IoThread, Executor), Error> {
         let failed = |error: std::io::Error| Error::Config {
             detail: format!(
                 "the lock manager's I/O thread could not be started ({error}); check the limits of \
@@ -126,27 +119,24 @@ impl IoThread {
             inline: false,
             decorator: None,
         };
-        let (stop, stopped) = oneshot::channel();
+        let (stop, stopped) = oneshot::channel::<Work>();
         thread::Builder::new()
             .name("distlock-io".into())
             .spawn(move || {
                 runtime.block_on(async {
-                    // An error means that the sender was dropped, which also stops the thread.
-                    let _ = stopped.await;
-                    on_stop.await;
+                    if let Ok(last_work) = stopped.await {
+                        last_work.await;
+                    }
                 });
                 runtime.shutdown_background();
             })
             .map_err(failed)?;
-        Ok((IoThread { stop: Some(stop) }, executor))
+        Ok((IoThread { stop }, executor))
     }
-}
 
-impl Drop for IoThread {
-    fn drop(&mut self) {
-        if let Some(stop) = self.stop.take() {
-            // The thread may have ended already.
-            let _ = stop.send(());
-        }
+    /// Ends the thread after this work.
+    pub(crate) fn stop_after(self, last_work: impl Future<Output = ()> + Send + 'static) {
+        // The thread may have ended already.
+        let _ = self.stop.send(Box::pin(last_work));
     }
 }

@@ -1,5 +1,12 @@
 //! The state that all work of a manager shares: its store, clock, acquisitions and phase.
 
+pub(crate) mod executor;
+pub(crate) mod held;
+pub(crate) mod known_data;
+pub(crate) mod logged_names;
+pub(crate) mod registry;
+pub(crate) mod renewal_log;
+
 use std::borrow::Cow;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
@@ -9,11 +16,11 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::limits::Limits;
 use crate::error::{Error, Outage};
-use crate::manager::engine::executor::{Executor, Work};
-use crate::manager::engine::registry::{Entry, Registry};
-use crate::manager::engine::renewal_monitor::RenewalMonitor;
-use crate::manager::telemetry::known_data::KnownData;
-use crate::manager::telemetry::logged_names::LoggedNames;
+use crate::manager::core::executor::{Executor, Work};
+use crate::manager::core::known_data::KnownData;
+use crate::manager::core::logged_names::LoggedNames;
+use crate::manager::core::registry::{Entry, Registry};
+use crate::manager::core::renewal_log::RenewalLogLimiter;
 use crate::observer::event::{CommandOutcome, Event, Operation};
 use crate::observer::telemetry::{Delivery, Telemetry};
 use crate::protocol::acquisition::Acquisition;
@@ -42,10 +49,10 @@ pub(crate) struct Core {
     pub(crate) show_keys: bool,
     /// Upper limit of a lock's queue.
     pub(crate) max_waiters: u32,
-    pub(crate) registry: Arc<Registry>,
+    pub(crate) registry: Registry,
     /// The number of releases that were given up and not logged yet, and one of them.
     pub(crate) abandoned_releases: Mutex<(usize, Option<Arc<Entry>>)>,
-    pub(crate) renewal_monitor: RenewalMonitor,
+    pub(crate) renewal_log: RenewalLogLimiter,
     /// The locks whose first skip was logged.
     pub(crate) skips: LoggedNames,
     /// The keys with a logged call for another number of permits.
@@ -56,6 +63,18 @@ pub(crate) struct Core {
     pub(crate) phase: watch::Sender<Phase>,
     /// Allows one shutdown at a time.
     pub(crate) shutdown_lock: tokio::sync::Mutex<()>,
+    #[cfg(feature = "testing")]
+    pub(crate) call_hook: Option<Arc<dyn CallHook>>,
+}
+
+/// Sets the outcome of calls, and records them, for the testing kit.
+#[cfg(feature = "testing")]
+pub(crate) trait CallHook: Send + Sync {
+    /// Called before a call acquires.
+    fn begin(&self, request: Request) -> Request;
+
+    /// Called when a call has its lock.
+    fn acquired(&self, core: &Arc<Core>, entry: &Arc<Entry>);
 }
 
 /// The life cycle of a manager.

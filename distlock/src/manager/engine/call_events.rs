@@ -5,29 +5,12 @@ use std::time::{Duration, SystemTime};
 
 use crate::error::{Error, HoldKind, Holder};
 use crate::fencing::FencingToken;
+use crate::manager::core::Core;
 use crate::manager::engine::acquire::AcquireCall;
-use crate::manager::engine::core::Core;
 use crate::manager::telemetry::data_loss;
 use crate::observer::event::{AcquireFailure, Event, SkipKind};
 use crate::observer::telemetry::Delivery;
 use crate::protocol::hold::GrantOrigin;
-
-/// Returns the name of an error in events and spans; `None` for a mistake of the caller.
-pub(crate) fn acquire_failure(error: &Error) -> Option<AcquireFailure> {
-    match error {
-        Error::QueueFull { .. } => Some(AcquireFailure::QueueFull),
-        Error::Busy { .. } => Some(AcquireFailure::Busy),
-        Error::Unavailable { .. } => Some(AcquireFailure::Unavailable),
-        Error::KeyConflict { .. } => Some(AcquireFailure::KeyConflict),
-        Error::WrongKind { .. } => Some(AcquireFailure::WrongKind),
-        Error::AlreadyRan { .. } => Some(AcquireFailure::AlreadyRan),
-        Error::ShutDown { .. } => Some(AcquireFailure::ShutDown),
-        Error::Lost { .. } | Error::MaxHoldExceeded { .. } | Error::Released { .. } => {
-            Some(AcquireFailure::Lost)
-        }
-        _ => None,
-    }
-}
 
 /// Publishes a call that did not start, because its `run_if` is false. Its key is not built.
 pub(crate) fn publish_run_if_false(
@@ -96,7 +79,7 @@ impl AcquireCall<'_> {
             (self.core.known_data).record_success(&self.request, since);
         }
         if !self.request.options.is_skip(error) {
-            self.failure = acquire_failure(error);
+            self.failure = AcquireFailure::of(error);
             return;
         }
         self.failure = None;

@@ -21,7 +21,7 @@ const MAX_GAP: Duration = Duration::from_secs(5);
 
 /// The times at which failed and slow renewals were logged.
 #[derive(Debug, Default)]
-pub(crate) struct RenewalMonitor {
+pub(crate) struct RenewalLogLimiter {
     failed: Mutex<Option<Series>>,
     slow_logged_at: Mutex<Option<BootInstant>>,
 }
@@ -37,7 +37,7 @@ struct Series {
     is_last_third_logged: bool,
 }
 
-impl RenewalMonitor {
+impl RenewalLogLimiter {
     /// Records failed renewals. `in_last_third` is set if the lease of a hold has less than a third
     /// left. Returns the number of holds if a line is due.
     pub(crate) fn record_failed(
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_series_of_failures_is_logged_at_two_ages_in_the_last_third_and_every_minute() {
-        let monitor = RenewalMonitor::default();
+        let monitor = RenewalLogLimiter::default();
         let mut lines = Vec::new();
         // Two holds fail four times a second, and the first is lost after 20 s.
         for ms in (10_000..200_000).step_by(250) {
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn slow_renewals_are_logged_at_once_and_every_minute() {
-        let monitor = RenewalMonitor::default();
+        let monitor = RenewalLogLimiter::default();
         for (ms, is_due) in [
             (1_000, true),
             (2_000, false),
