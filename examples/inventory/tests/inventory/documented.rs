@@ -50,7 +50,7 @@ mod proxies {
     fn work_as_documented() {
         let has_envoy = std::env::var_os("DISTLOCK_ENVOY").is_some();
         let name = if has_envoy { "envoy" } else { "twemproxy" };
-        super::works(super::INTERNALS, name);
+        super::works(super::OPERATIONS, name);
     }
 }
 
