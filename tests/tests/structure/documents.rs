@@ -16,11 +16,6 @@ const RUN_OTHERWISE: &[&str] = &[
     "cargo run -p traced",
     // distlock-cli/tests/cli/cron.rs
     "examples/cli.sh jobs:report echo done",
-    // ./test.sh --torture
-    "cargo run --release -p torture -- --topology tls",
-    "cargo run --release -p torture -- --topology sentinel",
-    "cargo run --release -p torture -- --topology replicas",
-    "cargo run --release -p torture -- --topology cluster",
 ];
 
 /// A file: its path below the workspace, and its text.
