@@ -9,18 +9,18 @@ use super::keys::SELECTORS;
 use super::{CLIENTS, KEYS};
 use crate::error::LockKind;
 use crate::protocol::kind::Kind;
-use crate::protocol::messages::OwnerNumber;
+use crate::protocol::messages::OwnerId;
 use crate::protocol::once::Once;
 use crate::protocol::timing::Timing;
 
 /// The number of owners of each client in one sequence.
-pub(super) const OWNERS: OwnerNumber = 5;
+pub(super) const OWNERS: u64 = 5;
 /// The first owner, with as many digits as real ones, which are random.
-pub(super) const FIRST: OwnerNumber = 18_000_000_000_000_000_000;
+pub(super) const FIRST: u64 = 18_000_000_000_000_000_000;
 
 /// Numbers of entries to add: more than one call removes, and more than one call checks.
-const MANY: OwnerNumber = 120;
-const VERY_MANY: OwnerNumber = 600;
+const MANY: u64 = 120;
+const VERY_MANY: u64 = 600;
 
 /// The `wait` of operations that wait.
 pub(super) const WAIT: Duration = Duration::from_secs(60);
@@ -51,7 +51,7 @@ pub(super) enum Op {
         client: usize,
         keys: Several,
         /// The owner of the first key. Every other key has another one.
-        owner: OwnerNumber,
+        owner: OwnerId,
         timing: Timing,
         is_released: bool,
     },
@@ -88,7 +88,7 @@ pub(super) enum Op {
     Enter {
         client: Option<usize>,
         key: usize,
-        count: OwnerNumber,
+        count: u64,
     },
     /// Lets the deadline of an entry pass.
     Lapse {
@@ -179,7 +179,7 @@ pub(super) struct Pick {
     pub(super) by: By,
     /// Used if no owner is found by `by`.
     pub(super) client: usize,
-    pub(super) owner: OwnerNumber,
+    pub(super) owner: OwnerId,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -288,7 +288,7 @@ fn success() -> impl Strategy<Value = Vec<Op>> {
     let owner = |owner| Pick {
         by: By::Number,
         client: 0,
-        owner,
+        owner: OwnerId(owner),
     };
     let act = |owner, act| Op::Act {
         pick: owner,
@@ -329,7 +329,7 @@ fn op_of_record() -> impl Strategy<Value = Op> {
         4 => hours().prop_map(move |hours| Op::ShiftRecords { key, hours }),
         1 => (0..CLIENTS, once()).prop_map(move |(client, once)| Op::DeleteRecord { client, key, once }),
         2 => (0..CLIENTS, FIRST..FIRST + 2, once()).prop_map(move |(client, owner, once)| Op::Act {
-            pick: Pick { by: By::Number, client, owner },
+            pick: Pick { by: By::Number, client, owner: OwnerId(owner) },
             key,
             act: Act::Release { keep_for: Duration::ZERO, success: Some((once, true)) },
         }),
@@ -370,7 +370,7 @@ fn op(once_share: f64, step_back: u32) -> impl Strategy<Value = Op> {
             }),
         3 => (client(), several(), FIRST..FIRST + OWNERS, timing(), prop::bool::ANY).prop_map(
             |(client, keys, owner, timing, is_released)| {
-                Op::AcquireAll { client, keys, owner, timing, is_released }
+                Op::AcquireAll { client, keys, owner: OwnerId(owner), timing, is_released }
             }
         ),
         3 => ([pick(4, 1, 1), pick(4, 1, 1), pick(4, 1, 1)], [right(), right(), right()], timing())
@@ -410,7 +410,7 @@ fn pick(holder: u32, waiting: u32, number: u32) -> impl Strategy<Value = Pick> {
     (by, 0..CLIENTS, FIRST..FIRST + OWNERS).prop_map(|(by, client, owner)| Pick {
         by,
         client,
-        owner,
+        owner: OwnerId(owner),
     })
 }
 

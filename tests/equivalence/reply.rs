@@ -10,7 +10,7 @@ use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
-    AcquireReply, CheckQueueReply, Confirmation, HolderView, Inspection, OwnerNumber, Proof,
+    AcquireReply, CheckQueueReply, Confirmation, HolderView, Inspection, OwnerId, Proof,
     RenewalFailure, RevokeReply,
 };
 use crate::protocol::once::Record;
@@ -173,7 +173,7 @@ impl Reply {
 }
 
 /// An owner's client, key and number.
-pub(super) type Owner = (usize, usize, OwnerNumber);
+pub(super) type Owner = (usize, usize, OwnerId);
 
 /// The values observed in one store in one sequence.
 #[derive(Default)]
@@ -367,11 +367,11 @@ impl Observed {
     pub(super) fn acquire_all(
         &mut self,
         client: usize,
-        several: &[(usize, OwnerNumber)],
+        several: &[(usize, OwnerId)],
         reply: Option<Proof>,
     ) -> Reply {
         let proofs = reply.map(|proof| {
-            let of_key = |(key, owner): &(usize, OwnerNumber)| {
+            let of_key = |(key, owner): &(usize, OwnerId)| {
                 let mut proof = proof;
                 self.held((client, *key, *owner), &mut proof);
                 proof

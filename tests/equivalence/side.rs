@@ -15,7 +15,7 @@ use crate::error::LockKind;
 use crate::key::LockKey;
 use crate::manager::builder::dependencies::Dependencies;
 use crate::protocol::kind::Kind;
-use crate::protocol::messages::{Grant, OwnerNumber};
+use crate::protocol::messages::{Grant, OwnerId};
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
@@ -35,7 +35,7 @@ const NAME: &str = "a name of words";
 const MAX_WAITERS: [u32; CLIENTS] = [10_000, 5, 3];
 
 /// The owner in the grant that marks the end of the messages.
-const END: OwnerNumber = OwnerNumber::MAX;
+const END: OwnerId = OwnerId(u64::MAX);
 
 /// The timing of added entries.
 pub(super) const ENTRY: Timing = Timing {
@@ -129,7 +129,7 @@ impl InMemory {
     }
 
     /// Returns the client and the number of an owner, unless it is a stranger's.
-    pub(super) fn ours(&self, owner: &str) -> Option<(usize, OwnerNumber)> {
+    pub(super) fn ours(&self, owner: &str) -> Option<(usize, OwnerId)> {
         let mut clients = self.clients.iter().enumerate();
         clients.find_map(|(client, id)| Some((client, id.recognize(owner).1?)))
     }
@@ -172,7 +172,7 @@ impl InMemory {
                 kind,
                 owners,
             } => {
-                for owner in owners.clone() {
+                for owner in owners.clone().map(OwnerId) {
                     self.server
                         .add_entry(&keys[*key], client, owner, *kind, ENTRY, WAIT);
                 }
@@ -319,7 +319,7 @@ impl InRedis {
             } => {
                 let ttl = ENTRY.ttl().as_millis();
                 let owners: Vec<_> = (owners.clone())
-                    .map(|owner| owner_text(client, owner))
+                    .map(|owner| owner_text(client, OwnerId(owner)))
                     .collect();
                 let entry = format!("{ttl} {}entered", kind_text(*kind));
                 keys(key).enter(raw, WAIT, *kind != Kind::Mutex, &entry, &owners);

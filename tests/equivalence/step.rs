@@ -7,18 +7,18 @@ use super::KEYS;
 use super::op::{Act, FIRST, ONCE, OWNERS, Op, Pick, request};
 use super::reply::{Observed, Reply};
 use super::side::{ENTRY, InMemory};
-use crate::config::options::Durability;
 use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
-use crate::protocol::messages::{Acquire, CheckQueue, OwnerNumber, Proof, Renewal};
+use crate::protocol::messages::{Acquire, CheckQueue, OwnerId, Proof, Renewal};
 use crate::protocol::once::Once;
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
 use crate::store::LockStore;
 use crate::store::client_id::ClientId;
 use crate::store::command::{Confirm, DeleteRecord, Downgrade, Inspect, Release, Revoke};
+use crate::store::memory::hooks::target;
 
 /// Upper limit of the time of a reply or a grant on a loaded machine.
 pub(super) const LIMIT: Duration = Duration::from_secs(10);
@@ -45,7 +45,7 @@ pub(super) enum Step {
         client: ClientId,
         key: usize,
         kind: Kind,
-        owners: Range<OwnerNumber>,
+        owners: Range<u64>,
     },
     Lapse {
         key: usize,
@@ -55,7 +55,7 @@ pub(super) enum Step {
         key: usize,
         owner: String,
         /// The client and the number of that owner, which then cannot confirm its hold.
-        confirms: Option<(usize, OwnerNumber)>,
+        confirms: Option<(usize, OwnerId)>,
     },
     Nothing,
 }
@@ -104,7 +104,7 @@ impl Step {
             }
             Op::Enter { client, key, count } => {
                 // Numbers that the clients' own owners do not use.
-                let first = 1_000 * (number as OwnerNumber + 1);
+                let first = 1_000 * (number as u64 + 1);
                 return Step::Enter {
                     client: memory.client(*client),
                     key: *key,
@@ -184,11 +184,7 @@ impl Step {
                 once,
             } => {
                 let acquire = Acquire {
-                    key: &keys[key],
-                    kind,
-                    owner,
-                    timing,
-                    durability: Durability::NONE,
+                    target: target(&keys[key], kind, owner, timing),
                     wait,
                     metadata: None,
                     once: once_of(kind, once),
@@ -202,11 +198,7 @@ impl Step {
                 ..
             } => {
                 let confirm = Confirm {
-                    key: &keys[key],
-                    kind: Kind::Read,
-                    owner,
-                    timing: ENTRY,
-                    durability: Durability::NONE,
+                    target: target(&keys[key], Kind::Read, owner, ENTRY),
                     once: None,
                 };
                 let reply = stores[client].confirm(&confirm, LIMIT).await?;
@@ -220,7 +212,7 @@ impl Step {
                 is_released,
             }) => {
                 let several = several.iter().map(|key| {
-                    let owner = FIRST + (owner - FIRST + *key as OwnerNumber) % OWNERS;
+                    let owner = OwnerId(FIRST + (owner.0 - FIRST + *key as u64) % OWNERS);
                     (*key, owner)
                 });
                 let several: Vec<_> = several.collect();
@@ -244,22 +236,15 @@ impl Step {
                 match act {
                     Act::Confirm { timing, once } => {
                         let confirm = Confirm {
-                            key: name,
-                            kind,
-                            owner,
-                            timing,
-                            durability: Durability::NONE,
+                            target: target(name, kind, owner, timing),
                             once: once_of(kind, once),
                         };
                         observed.confirm(this, store.confirm(&confirm, LIMIT).await?)
                     }
                     Act::Downgrade { right, timing } => {
                         let downgrade = Downgrade {
-                            key: name,
-                            owner,
+                            target: target(name, Kind::Write, owner, timing),
                             token: observed.named_token(this, right),
-                            timing,
-                            durability: Durability::NONE,
                         };
                         observed.downgrade(this, store.downgrade(&downgrade, LIMIT).await?)
                     }
@@ -269,9 +254,7 @@ impl Step {
                             Some((once_of(kind, Some(once))?, token))
                         });
                         let release = Release {
-                            key: name,
-                            kind,
-                            owner,
+                            target: target(name, kind, owner, ENTRY),
                             keep_for,
                             after_unanswered: false,
                             success,
@@ -294,12 +277,8 @@ impl Step {
                 let renewal = |key: usize| {
                     let owner = picks[key].owner;
                     Renewal {
-                        key: keys[key].clone(),
-                        kind: kinds[key],
-                        owner,
+                        target: target(&keys[key], kinds[key], owner, timing),
                         token: observed.named_token((client, key, owner), right[key]),
-                        timing,
-                        durability: Durability::NONE,
                     }
                 };
                 let batch: Vec<_> = (0..KEYS).map(renewal).collect();
@@ -309,7 +288,7 @@ impl Step {
                 let check = |key: usize| CheckQueue {
                     key: keys[key].clone(),
                     kind: kinds[key].lock_kind(),
-                    owners: (FIRST..FIRST + OWNERS).collect(),
+                    owners: (FIRST..FIRST + OWNERS).map(OwnerId).collect(),
                 };
                 let checks: Vec<_> = (0..KEYS).map(check).collect();
                 // The work in queues is limited for each script, and in memory for each call.
@@ -377,15 +356,11 @@ fn once_of(kind: Kind, once: Option<usize>) -> Option<&'static Once> {
 async fn acquire_all(
     store: &dyn LockStore,
     keys: &[LockKey; KEYS],
-    several: &[(usize, OwnerNumber)],
+    several: &[(usize, OwnerId)],
     timing: Timing,
 ) -> Result<Option<Proof>, StoreError> {
     let requests = several.iter().map(|(key, owner)| Acquire {
-        key: &keys[*key],
-        kind: Kind::Mutex,
-        owner: *owner,
-        timing,
-        durability: Durability::NONE,
+        target: target(&keys[*key], Kind::Mutex, *owner, timing),
         wait: Duration::ZERO,
         metadata: None,
         once: None,
@@ -398,29 +373,23 @@ async fn acquire_all(
 async fn renew_and_release(
     store: &dyn LockStore,
     keys: &[LockKey; KEYS],
-    several: &[(usize, OwnerNumber)],
+    several: &[(usize, OwnerId)],
     timing: Timing,
     observed: &Observed,
     client: usize,
 ) -> Result<Reply, StoreError> {
-    let renewal = |(key, owner): &(usize, OwnerNumber)| Renewal {
-        key: keys[*key].clone(),
-        kind: Kind::Mutex,
-        owner: *owner,
+    let renewal = |(key, owner): &(usize, OwnerId)| Renewal {
+        target: target(&keys[*key], Kind::Mutex, *owner, timing),
         token: observed
             .received_token((client, *key, *owner))
             .expect("it was acquired"),
-        timing,
-        durability: Durability::NONE,
     };
     let batch: Vec<_> = several.iter().map(renewal).collect();
     let failures = store.renew(&batch, LIMIT).await?.failures;
     let mut were_held = Vec::new();
     for (key, owner) in several {
         let release = Release {
-            key: &keys[*key],
-            kind: Kind::Mutex,
-            owner: *owner,
+            target: target(&keys[*key], Kind::Mutex, *owner, timing),
             keep_for: Duration::ZERO,
             after_unanswered: false,
             success: None,

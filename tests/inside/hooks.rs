@@ -4,13 +4,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::holds::{Fence, Hold, HoldState};
-use super::queue::{OwnerId, QueueEntry};
+use super::queue::{Owner, QueueEntry};
 use super::server::MemoryServer;
+use crate::config::options::Durability;
 use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
-use crate::protocol::messages::OwnerNumber;
+use crate::protocol::messages::{OwnerId, Target};
 use crate::protocol::once::Record;
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
@@ -126,12 +127,23 @@ impl Snapshot {
     }
 }
 
+/// Returns an owner's hold on one server.
+pub(crate) fn target(key: &LockKey, kind: Kind, owner: OwnerId, timing: Timing) -> Target<'_> {
+    Target {
+        key,
+        kind,
+        owner,
+        timing,
+        durability: Durability::NONE,
+    }
+}
+
 /// Returns an owner as stored in Redis.
-pub(crate) fn owner_text(client: &ClientId, owner: OwnerNumber) -> String {
+pub(crate) fn owner_text(client: &ClientId, owner: OwnerId) -> String {
     format!("{}:{owner}", client.as_str())
 }
 
-fn text(owner_id: &OwnerId) -> String {
+fn text(owner_id: &Owner) -> String {
     owner_text(&owner_id.client, owner_id.owner)
 }
 
@@ -259,7 +271,7 @@ impl MemoryServer {
         &self,
         key: &LockKey,
         client: &ClientId,
-        owner: OwnerNumber,
+        owner: OwnerId,
         kind: Kind,
         timing: Timing,
         left: Duration,
@@ -267,7 +279,7 @@ impl MemoryServer {
         let now = self.now();
         let entry = QueueEntry {
             kind,
-            owner_id: OwnerId {
+            owner_id: Owner {
                 client: client.clone(),
                 owner,
             },

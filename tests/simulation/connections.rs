@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::trace::Trace;
 use crate::__inside::simulation::faulty::{Answer, Applied, Fault, GrantReceiver, Millis, Op};
-use crate::protocol::messages::OwnerNumber;
+use crate::protocol::messages::OwnerId;
 
 /// Upper limit of the rest of a handshake and a following acquire.
 const AT_ONCE: Millis = 100;
@@ -17,11 +17,11 @@ pub(super) struct Connections {
     /// Count and last time of each client's listens; `acquired`: the count at an owner's last
     /// acquire.
     epochs: BTreeMap<usize, (u64, Millis)>,
-    acquired: BTreeMap<(usize, OwnerNumber), u64>,
+    acquired: BTreeMap<(usize, OwnerId), u64>,
     /// Owners with an applied release.
-    released: BTreeSet<(usize, OwnerNumber)>,
+    released: BTreeSet<(usize, OwnerId)>,
     /// Owners with an acquire applied after their release, and when. They must be released again.
-    revived: BTreeMap<(usize, OwnerNumber), Millis>,
+    revived: BTreeMap<(usize, OwnerId), Millis>,
     /// Faults that may keep a client, or all clients, from releasing, and their times.
     hindered: Vec<(Option<usize>, Millis)>,
 }
@@ -77,7 +77,7 @@ impl Connections {
         &mut self,
         now: Millis,
         applied: &Applied<'_>,
-        owner: OwnerNumber,
+        owner: OwnerId,
         trace: &mut Trace,
     ) {
         let client = applied.client;

@@ -211,7 +211,7 @@ mod tests {
         let grant = |granted_at| Grant {
             kind: Kind::Mutex,
             key: crate::key::LockKey::new("k").unwrap(),
-            owner: 1,
+            owner: crate::protocol::messages::OwnerId(1),
             token: crate::fencing::FencingToken::new(7),
             granted_at,
             lease: Duration::from_secs(1),

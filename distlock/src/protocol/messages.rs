@@ -1,5 +1,6 @@
 //! The messages between a client and its store.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::config::options::Durability;
@@ -12,9 +13,16 @@ use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
 use crate::util::clock::{BootInstant, system_time};
 
-/// The number of one acquisition, which is part of its owner id in the store. It is unique within
-/// the client and never reused.
-pub(crate) type OwnerNumber = u64;
+/// The number of one acquisition. It is random, and names the owner in the store together with the
+/// id of its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct OwnerId(pub(crate) u64);
+
+impl fmt::Display for OwnerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// A pushed grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +31,7 @@ pub(crate) struct Grant {
     pub(crate) key: LockKey,
     /// A kind of the lock's holds, as which the grant can be released.
     pub(crate) kind: Kind,
-    pub(crate) owner: OwnerNumber,
+    pub(crate) owner: OwnerId,
     pub(crate) token: FencingToken,
     /// A local time before which the grant was certainly not made. `None` if there is no fresh pair
     /// of local and server time, or a clock moved: such a grant is confirmed first.
@@ -32,14 +40,20 @@ pub(crate) struct Grant {
     pub(crate) lease: Duration,
 }
 
+/// The lock and the owner of a command, and how the owner holds the lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target<'a> {
+    pub(crate) key: &'a LockKey,
+    pub(crate) kind: Kind,
+    pub(crate) owner: OwnerId,
+    pub(crate) timing: Timing,
+    pub(crate) durability: Durability,
+}
+
 /// The acquire command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Acquire<'a> {
-    pub(crate) key: &'a LockKey,
-    pub(crate) kind: Kind,
-    pub(crate) owner: OwnerNumber,
-    pub(crate) timing: Timing,
-    pub(crate) durability: Durability,
+    pub(crate) target: Target<'a>,
     /// The remaining wait of the caller. With zero, the command does not wait in the queue.
     pub(crate) wait: Duration,
     /// The text about the hold that other clients see; not empty.
@@ -122,7 +136,7 @@ impl From<Option<Proof>> for Confirmation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HolderView {
     /// The owner's number, if the owner belongs to this client.
-    pub(crate) local_owner: Option<OwnerNumber>,
+    pub(crate) local_owner: Option<OwnerId>,
     /// Set if the owner belongs to this process.
     pub(crate) this_process: bool,
     pub(crate) token: FencingToken,
@@ -170,15 +184,11 @@ impl HolderView {
     }
 }
 
-/// One hold of a renewal batch. A batch is either of mutexes or of counted locks.
-#[derive(Clone, Debug)]
-pub(crate) struct Renewal {
-    pub(crate) key: LockKey,
-    pub(crate) kind: Kind,
-    pub(crate) owner: OwnerNumber,
+/// One hold of a renewal batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Renewal<'a> {
+    pub(crate) target: Target<'a>,
     pub(crate) token: FencingToken,
-    pub(crate) timing: Timing,
-    pub(crate) durability: Durability,
 }
 
 /// The reply to a renewal batch: only the failures, by index.
@@ -215,7 +225,7 @@ pub(crate) struct ReleaseReply {
 pub(crate) struct CheckQueue {
     pub(crate) key: LockKey,
     pub(crate) kind: LockKind,
-    pub(crate) owners: Vec<OwnerNumber>,
+    pub(crate) owners: Vec<OwnerId>,
 }
 
 /// The reply to a queue check.
@@ -227,9 +237,9 @@ pub(crate) enum CheckQueueReply {
         /// The holders, if they are few.
         holders: Vec<HolderView>,
         /// Owners that hold the lock.
-        holding: Vec<OwnerNumber>,
+        holding: Vec<OwnerId>,
         /// Owners that neither hold the lock nor have an entry in its queue.
-        missing: Vec<OwnerNumber>,
+        missing: Vec<OwnerId>,
         /// Set if owners may be served behind more dead waiters than one check removes: check again
         /// at once.
         is_unfinished: bool,

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::protocol::messages::OwnerNumber;
+use crate::protocol::messages::OwnerId;
 use crate::util::mutex::lock;
 use crate::util::process::ProcessId;
 use crate::util::random::Random;
@@ -37,15 +37,16 @@ impl ClientId {
 
     /// Parses an owner in the store. Returns true if it is of this process, and its number if it is
     /// of this client.
-    pub(crate) fn recognize(&self, owner: &str) -> (bool, Option<OwnerNumber>) {
+    pub(crate) fn recognize(&self, owner: &str) -> (bool, Option<OwnerId>) {
         let Some((client, number)) = owner.split_once(':') else {
             return (false, None);
         };
         let process = client.get(..PROCESS_DIGITS);
         let this_process = process == self.0.get(..PROCESS_DIGITS)
             || process.is_some_and(|id| PROCESS_IDS.is_known(id));
-        let local_owner = (client == &*self.0).then(|| parse_number(number)).flatten();
-        (this_process, local_owner)
+        let is_local = client == &*self.0;
+        let local_owner = is_local.then(|| parse_number(number).map(OwnerId));
+        (this_process, local_owner.flatten())
     }
 }
 
@@ -112,7 +113,10 @@ mod tests {
         let regenerated = client.regenerate(&SystemRandom);
         assert_ne!(regenerated, client);
         let owner = |client: &ClientId| format!("{}:7", client.as_str());
-        assert_eq!(regenerated.recognize(&owner(&regenerated)), (true, Some(7)));
+        assert_eq!(
+            regenerated.recognize(&owner(&regenerated)),
+            (true, Some(OwnerId(7)))
+        );
         assert_eq!(regenerated.recognize(&owner(&client)), (true, None));
         assert_eq!(regenerated.recognize(&owner(&other)), (true, None));
         assert_eq!(regenerated.recognize("00ff:7"), (false, None));

@@ -2,23 +2,16 @@
 
 use std::time::Duration;
 
-use crate::config::options::Durability;
 use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::protocol::kind::Kind;
-use crate::protocol::messages::OwnerNumber;
+use crate::protocol::messages::Target;
 use crate::protocol::once::Once;
-use crate::protocol::timing::Timing;
 
 /// Turns a short grant into a hold for the full lease.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Confirm<'a> {
-    pub(crate) key: &'a LockKey,
-    pub(crate) kind: Kind,
-    pub(crate) owner: OwnerNumber,
-    pub(crate) timing: Timing,
-    pub(crate) durability: Durability,
+    pub(crate) target: Target<'a>,
     /// Set for a call that runs at most once.
     pub(crate) once: Option<&'a Once>,
 }
@@ -26,20 +19,15 @@ pub(crate) struct Confirm<'a> {
 /// Turns a write hold into a read hold, and grants the lock to the next waiters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Downgrade<'a> {
-    pub(crate) key: &'a LockKey,
-    pub(crate) owner: OwnerNumber,
+    pub(crate) target: Target<'a>,
     /// The token of the write hold.
     pub(crate) token: FencingToken,
-    pub(crate) timing: Timing,
-    pub(crate) durability: Durability,
 }
 
 /// Removes the owner's hold or queue entry, and grants the lock to the next waiters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Release<'a> {
-    pub(crate) key: &'a LockKey,
-    pub(crate) kind: Kind,
-    pub(crate) owner: OwnerNumber,
+    pub(crate) target: Target<'a>,
     /// The time for which a held lock stays taken.
     pub(crate) keep_for: Duration,
     /// Set if an acquire of this owner went unanswered, so it may be applied after this release.

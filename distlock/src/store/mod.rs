@@ -17,8 +17,8 @@ use crate::key::LockKey;
 use crate::observer::event::{Connection, Event};
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, Grant, Inspection,
-    OwnerNumber, Proof, ReleaseReply, RenewReply, Renewal, RevocationNotice, RevokeReply,
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, Grant, Inspection, OwnerId,
+    Proof, ReleaseReply, RenewReply, Renewal, RevocationNotice, RevokeReply,
 };
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Confirm, DeleteRecord, Downgrade, Inspect, List, Release, Revoke};
@@ -63,7 +63,7 @@ pub(crate) trait LockStore: Send + Sync {
     async fn confirm(&self, confirm: &Confirm<'_>, timeout: Duration) -> StoreResult<Confirmation>;
 
     /// Extends confirmed holds by their lease.
-    async fn renew(&self, batch: &[Renewal], timeout: Duration) -> StoreResult<RenewReply>;
+    async fn renew(&self, batch: &[Renewal<'_>], timeout: Duration) -> StoreResult<RenewReply>;
 
     /// Returns `None` if the lock is not the owner's. The token of the proof is that of the read
     /// hold.
@@ -177,18 +177,18 @@ pub(crate) enum StoreEvent {
     Reacquire,
     /// An acquire of this owner differs in its number of permits from the last call that was
     /// granted, which had `last`.
-    OtherPermits { owner: OwnerNumber, last: u32 },
+    OtherPermits { owner: OwnerId, last: u32 },
 }
 
 impl StoreEvent {
     /// Returns the event of an acquire of permits, if the last call that was granted had `last`.
     pub(crate) fn other_permits(acquire: &Acquire<'_>, last: Option<LockKind>) -> Option<Self> {
         let (Kind::Permits { permits, .. }, Some(LockKind::Semaphore { permits: last })) =
-            (acquire.kind, last)
+            (acquire.target.kind, last)
         else {
             return None;
         };
-        let owner = acquire.owner;
+        let owner = acquire.target.owner;
         (last != permits).then_some(StoreEvent::OtherPermits { owner, last })
     }
 }

@@ -12,7 +12,7 @@ use crate::manager::core::held::HoldHandle;
 use crate::testing::loss::InjectedLoss;
 use crate::testing::outcomes::Outcomes;
 use crate::testing::record::AcquireRecord;
-use crate::testing::script::{Outcome, Rule, Script, Target};
+use crate::testing::script::{Outcome, Rule, RuleTarget, Script};
 use crate::testing::store::TestStore;
 use crate::util::notify::wait_until;
 
@@ -141,7 +141,7 @@ impl TestLocks {
     #[track_caller]
     pub fn on(&self, key: &str) -> Outcomes<'_> {
         let key = LockKey::new(key).unwrap_or_else(|error| panic!("{error}"));
-        Outcomes::new(&self.manager, &self.script, Target::key(&key))
+        Outcomes::new(&self.manager, &self.script, RuleTarget::key(&key))
     }
 
     /// Selects the calls with this label, to set their outcome. The label of an annotated function
@@ -163,7 +163,7 @@ impl TestLocks {
     /// # }
     /// ```
     pub fn on_label(&self, label: impl Into<String>) -> Outcomes<'_> {
-        Outcomes::new(&self.manager, &self.script, Target::Label(label.into()))
+        Outcomes::new(&self.manager, &self.script, RuleTarget::Label(label.into()))
     }
 
     /// Selects the calls for any lock, to set their outcome.
@@ -179,7 +179,7 @@ impl TestLocks {
     /// # }
     /// ```
     pub fn on_all(&self) -> Outcomes<'_> {
-        Outcomes::new(&self.manager, &self.script, Target::All)
+        Outcomes::new(&self.manager, &self.script, RuleTarget::All)
     }
 
     /// Removes everything that was set. Acquisitions stay recorded.
@@ -229,7 +229,7 @@ impl TestLocks {
             loss,
         };
         let rule = Rule {
-            target: Target::None,
+            target: RuleTarget::None,
             left: None,
             until: None,
             outcome,

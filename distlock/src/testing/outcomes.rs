@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::error::{HoldKind, Holder, Outage};
 use crate::manager::LockManager;
 use crate::testing::loss::InjectedLoss;
-use crate::testing::script::{Outcome, Rule, Script, Target};
+use crate::testing::script::{Outcome, Rule, RuleTarget, Script};
 
 /// Returns a holder in another process, as [`Error::Busy`](crate::Error::Busy) names it. It holds
 /// the lock since now, by the system's clock. Its fields may be set.
@@ -61,13 +61,13 @@ pub fn holder(client: impl Into<String>) -> Holder {
 pub struct Outcomes<'a> {
     manager: &'a LockManager,
     script: &'a Script,
-    target: Target,
+    target: RuleTarget,
     times: Option<u32>,
     lasts: Option<Duration>,
 }
 
 impl<'a> Outcomes<'a> {
-    pub(crate) fn new(manager: &'a LockManager, script: &'a Script, target: Target) -> Self {
+    pub(crate) fn new(manager: &'a LockManager, script: &'a Script, target: RuleTarget) -> Self {
         Outcomes {
             manager,
             script,

@@ -14,7 +14,7 @@ use crate::manager::core::registry::Entry;
 use crate::manager::core::{CallHook, Core};
 use crate::manager::engine::events;
 use crate::manager::engine::report;
-use crate::protocol::messages::{OwnerNumber, RenewalFailure};
+use crate::protocol::messages::{OwnerId, RenewalFailure};
 use crate::protocol::request::Request;
 use crate::store::command::Revoke;
 use crate::testing::loss::InjectedLoss;
@@ -26,7 +26,7 @@ pub(crate) type RuleId = usize;
 
 /// The locks that a rule applies to.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Target {
+pub(crate) enum RuleTarget {
     /// The key with its hash tag, which is the same for every way to write the key.
     Key(String),
     Label(String),
@@ -49,7 +49,7 @@ pub(crate) enum Outcome {
 /// An outcome for up to `left` calls, until a deadline.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
-    pub(crate) target: Target,
+    pub(crate) target: RuleTarget,
     /// `None` for all calls; an outage then also affects held locks.
     pub(crate) left: Option<u32>,
     pub(crate) until: Option<Instant>,
@@ -61,15 +61,15 @@ pub(crate) struct Rule {
 #[derive(Debug, Default)]
 struct Rules(Vec<Option<Rule>>);
 
-impl Target {
+impl RuleTarget {
     pub(crate) fn key(key: &LockKey) -> Self {
-        Target::Key(key.tagged().to_string())
+        RuleTarget::Key(key.tagged().to_string())
     }
 
     /// Returns the targets of all rules that apply to this lock.
     pub(crate) fn of(key: Option<&LockKey>, label: Option<&str>) -> Vec<Self> {
-        let label = label.map(|label| Target::Label(label.to_owned()));
-        let all = [Some(Target::All), key.map(Target::key), label];
+        let label = label.map(|label| RuleTarget::Label(label.to_owned()));
+        let all = [Some(RuleTarget::All), key.map(RuleTarget::key), label];
         all.into_iter().flatten().collect()
     }
 }
@@ -80,7 +80,7 @@ impl Rule {
         self.until.is_none_or(|until| Instant::now() < until)
     }
 
-    fn is_for(&self, targets: &[Target]) -> bool {
+    fn is_for(&self, targets: &[RuleTarget]) -> bool {
         self.left != Some(0) && self.is_in_force() && targets.contains(&self.target)
     }
 }
@@ -92,14 +92,14 @@ impl Rules {
     }
 
     /// Removes the rules for a target, or all rules.
-    fn clear(&mut self, target: Option<&Target>) {
+    fn clear(&mut self, target: Option<&RuleTarget>) {
         for rule in &mut self.0 {
             rule.take_if(|rule| target.is_none_or(|target| rule.target == *target));
         }
     }
 
     /// Uses up one call of the first rule for these targets, and returns the rule's number.
-    fn meet(&mut self, targets: &[Target]) -> Option<RuleId> {
+    fn meet(&mut self, targets: &[RuleTarget]) -> Option<RuleId> {
         let is_for = |rule: &Option<Rule>| rule.as_ref().is_some_and(|rule| rule.is_for(targets));
         let id = self.0.iter().position(is_for)?;
         let left = &mut self.0[id].as_mut()?.left;
@@ -113,7 +113,7 @@ impl Rules {
     }
 
     /// Returns the current outage, which affects every command for these targets.
-    fn outage(&self, targets: &[Target]) -> Option<Outage> {
+    fn outage(&self, targets: &[RuleTarget]) -> Option<Outage> {
         self.in_force(targets).find_map(|rule| match rule.outcome {
             Outcome::Unavailable(outage) if rule.left.is_none() => Some(outage),
             _ => None,
@@ -121,14 +121,14 @@ impl Rules {
     }
 
     /// Returns the holder that a rule names.
-    fn holder(&self, targets: &[Target]) -> Option<&Holder> {
+    fn holder(&self, targets: &[RuleTarget]) -> Option<&Holder> {
         self.in_force(targets).find_map(|rule| match &rule.outcome {
             Outcome::Busy(holder) => Some(holder),
             _ => None,
         })
     }
 
-    fn in_force(&self, targets: &[Target]) -> impl Iterator<Item = &Rule> {
+    fn in_force(&self, targets: &[RuleTarget]) -> impl Iterator<Item = &Rule> {
         let rules = self.0.iter().flatten();
         rules.filter(move |rule| rule.is_for(targets))
     }
@@ -147,11 +147,11 @@ struct State {
     rules: Rules,
     acquisitions: Vec<AcquireRecord>,
     /// The holds that have not been released, including those of acquisitions that have ended.
-    holds: HashMap<OwnerNumber, Arc<Entry>>,
+    holds: HashMap<OwnerId, Arc<Entry>>,
     /// The holds that are not renewed while their rule is set.
-    not_renewed: HashMap<OwnerNumber, RuleId>,
+    not_renewed: HashMap<OwnerId, RuleId>,
     /// The holds that the test deletes, even while a rule makes the store unavailable.
-    deleted: HashSet<OwnerNumber>,
+    deleted: HashSet<OwnerId>,
 }
 
 impl Script {
@@ -167,7 +167,7 @@ impl Script {
     }
 
     /// Removes the rules for a target, or all rules, including those of `TestLocks::lose`.
-    pub(crate) fn clear(&self, core: &Core, target: Option<&Target>) {
+    pub(crate) fn clear(&self, core: &Core, target: Option<&RuleTarget>) {
         lock(&self.state).rules.clear(target);
         // Calls that wait because of a rule are retried at once.
         events::reacquire_now(core);
@@ -184,30 +184,30 @@ impl Script {
         Some(rule.outcome.clone())
     }
 
-    pub(crate) fn outage(&self, targets: &[Target]) -> Option<Outage> {
+    pub(crate) fn outage(&self, targets: &[RuleTarget]) -> Option<Outage> {
         lock(&self.state).rules.outage(targets)
     }
 
-    pub(crate) fn holder(&self, targets: &[Target]) -> Option<Holder> {
+    pub(crate) fn holder(&self, targets: &[RuleTarget]) -> Option<Holder> {
         lock(&self.state).rules.holder(targets).cloned()
     }
 
-    pub(crate) fn hold(&self, owner: OwnerNumber) -> Option<Arc<Entry>> {
+    pub(crate) fn hold(&self, owner: OwnerId) -> Option<Arc<Entry>> {
         lock(&self.state).holds.get(&owner).cloned()
     }
 
-    pub(crate) fn is_not_renewed(&self, owner: OwnerNumber) -> bool {
+    pub(crate) fn is_not_renewed(&self, owner: OwnerId) -> bool {
         let state = lock(&self.state);
         let rule = state.not_renewed.get(&owner);
         rule.is_some_and(|rule| state.rules.rule(*rule).is_some())
     }
 
-    pub(crate) fn is_deleted(&self, owner: OwnerNumber) -> bool {
+    pub(crate) fn is_deleted(&self, owner: OwnerId) -> bool {
         lock(&self.state).deleted.contains(&owner)
     }
 
     /// Forgets a hold that is released.
-    pub(crate) fn forget(&self, owner: OwnerNumber) {
+    pub(crate) fn forget(&self, owner: OwnerId) {
         let mut state = lock(&self.state);
         state.holds.remove(&owner);
         state.deleted.remove(&owner);
@@ -249,7 +249,7 @@ impl Script {
 
 impl CallHook for Arc<Script> {
     fn begin(&self, mut request: Request) -> Request {
-        let targets = Target::of(Some(&request.key), request.options.label.as_deref());
+        let targets = RuleTarget::of(Some(&request.key), request.options.label.as_deref());
         let rules = &mut lock(&self.state).rules;
         request.rule = rules.meet(&targets);
         let rule = request.rule.and_then(|id| rules.rule(id));

@@ -15,14 +15,14 @@ use crate::manager::core::registry::Entry;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, HolderView, Inspection,
-    NO_TOKEN, OwnerNumber, Proof, ReleaseReply, RenewReply, Renewal, RenewalFailure, RevokeReply,
+    NO_TOKEN, OwnerId, Proof, ReleaseReply, RenewReply, Renewal, RenewalFailure, RevokeReply,
 };
 use crate::protocol::once::Record;
 use crate::protocol::store_error::StoreError;
 use crate::store::command::{Confirm, DeleteRecord, Downgrade, Inspect, List, Release, Revoke};
 use crate::store::memory::MemoryStore;
 use crate::store::{LockStore, OpenedStore, StoreResult};
-use crate::testing::script::{Outcome, Script, Target};
+use crate::testing::script::{Outcome, RuleTarget, Script};
 
 /// The memory store, with a script that can set the outcome of commands.
 pub(crate) struct TestStore {
@@ -46,25 +46,25 @@ impl TestStore {
         }
     }
 
-    fn entry(&self, owner: OwnerNumber) -> Option<Arc<Entry>> {
+    fn entry(&self, owner: OwnerId) -> Option<Arc<Entry>> {
         let held = self.script.hold(owner);
         held.or_else(|| self.core.upgrade()?.registry.find(owner))
     }
 
     /// Fails if a rule makes the store unavailable for this lock.
-    fn check(&self, key: Option<&LockKey>, owner: Option<OwnerNumber>) -> Result<(), StoreError> {
+    fn check(&self, key: Option<&LockKey>, owner: Option<OwnerId>) -> Result<(), StoreError> {
         let entry = owner.and_then(|owner| self.entry(owner));
         let label = entry
             .as_ref()
             .and_then(|entry| entry.request.options.label.as_deref());
-        let outage = self.script.outage(&Target::of(key, label));
+        let outage = self.script.outage(&RuleTarget::of(key, label));
         outage.map_or(Ok(()), |outage| Err(store_error(outage)))
     }
 
     /// Fails if a rule prevents the renewal of a hold.
     fn check_renewal(
         &self,
-        owner: OwnerNumber,
+        owner: OwnerId,
         key: &LockKey,
         timeout: Duration,
     ) -> Result<(), StoreError> {
@@ -76,7 +76,7 @@ impl TestStore {
 
     /// Returns the reply to an acquire command, if a rule sets it.
     fn reply_to(&self, request: &Acquire<'_>) -> StoreResult<Option<AcquireReply>> {
-        let entry = self.entry(request.owner);
+        let entry = self.entry(request.target.owner);
         let rule = entry.and_then(|entry| entry.request.rule);
         match rule.and_then(|rule| self.script.outcome_in_force(rule)) {
             Some(Outcome::Busy(holder)) if request.wait.is_zero() => {
@@ -89,7 +89,7 @@ impl TestStore {
             Some(Outcome::KeyConflict(detail)) => Ok(Some(AcquireReply::KeyConflict(detail))),
             Some(Outcome::Unavailable(outage)) => Err(store_error(outage)),
             Some(Outcome::Lost { .. } | Outcome::MaxHold(_)) | None => {
-                self.check(Some(request.key), Some(request.owner))?;
+                self.check(Some(request.target.key), Some(request.target.owner))?;
                 Ok(None)
             }
         }
@@ -108,15 +108,15 @@ impl LockStore for TestStore {
     // `acquire_all` acquires none, because the rules of its locks apply one by one.
 
     async fn confirm(&self, confirm: &Confirm<'_>, timeout: Duration) -> StoreResult<Confirmation> {
-        self.check_renewal(confirm.owner, confirm.key, timeout)?;
+        self.check_renewal(confirm.target.owner, confirm.target.key, timeout)?;
         self.memory.confirm(confirm, timeout).await
     }
 
-    async fn renew(&self, batch: &[Renewal], timeout: Duration) -> StoreResult<RenewReply> {
+    async fn renew(&self, batch: &[Renewal<'_>], timeout: Duration) -> StoreResult<RenewReply> {
         // An empty batch renews nothing, and returns when the renewals were sent.
         let mut all = self.memory.renew(&[], timeout).await?;
         for (index, renewal) in batch.iter().enumerate() {
-            match self.check_renewal(renewal.owner, &renewal.key, timeout) {
+            match self.check_renewal(renewal.target.owner, renewal.target.key, timeout) {
                 Ok(()) => {
                     let renewed = self.memory.renew(from_ref(renewal), timeout).await?;
                     let failures = renewed.failures.into_iter();
@@ -134,15 +134,15 @@ impl LockStore for TestStore {
         downgrade: &Downgrade<'_>,
         timeout: Duration,
     ) -> StoreResult<Option<Proof>> {
-        self.check(Some(downgrade.key), Some(downgrade.owner))?;
+        self.check(Some(downgrade.target.key), Some(downgrade.target.owner))?;
         self.memory.downgrade(downgrade, timeout).await
     }
 
     async fn release(&self, release: &Release<'_>, timeout: Duration) -> StoreResult<ReleaseReply> {
-        if !self.script.is_deleted(release.owner) {
-            self.check(Some(release.key), Some(release.owner))?;
+        if !self.script.is_deleted(release.target.owner) {
+            self.check(Some(release.target.key), Some(release.target.owner))?;
         }
-        self.script.forget(release.owner);
+        self.script.forget(release.target.owner);
         self.memory.release(release, timeout).await
     }
 
@@ -167,7 +167,7 @@ impl LockStore for TestStore {
         self.check(Some(inspect.key), None)?;
         let mut seen = self.memory.inspect(inspect, timeout).await?;
         if seen.holders.is_empty() {
-            let holder = self.script.holder(&Target::of(Some(inspect.key), None));
+            let holder = self.script.holder(&RuleTarget::of(Some(inspect.key), None));
             seen.holders.extend(holder.as_ref().map(view_of));
         }
         Ok(seen)

@@ -7,12 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::hooks::HandClock;
+use super::hooks::{HandClock, target};
 use super::{MemoryServer, MemoryStore};
-use crate::config::options::Durability;
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
-use crate::protocol::messages::{Acquire, AcquireReply, Grant, Inspection, OwnerNumber};
+use crate::protocol::messages::{Acquire, AcquireReply, Grant, Inspection, OwnerId};
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
 use crate::store::command::{Confirm, Inspect, Release};
@@ -82,17 +81,13 @@ impl Client {
     fn acquire_with(
         &self,
         name: &str,
-        owner: OwnerNumber,
+        owner: u64,
         lease: Duration,
         wait: Duration,
     ) -> StoreResult<AcquireReply> {
         let key = key(name);
         let request = Acquire {
-            kind: Kind::Mutex,
-            key: &key,
-            owner,
-            timing: Timing::new(lease),
-            durability: Durability::NONE,
+            target: target(&key, Kind::Mutex, OwnerId(owner), Timing::new(lease)),
             wait,
             metadata: None,
             once: None,
@@ -100,12 +95,12 @@ impl Client {
         at_once(self.store.acquire(&request, WITHIN))
     }
 
-    fn acquire(&self, name: &str, owner: OwnerNumber) -> AcquireReply {
+    fn acquire(&self, name: &str, owner: u64) -> AcquireReply {
         self.acquire_with(name, owner, LEASE, ms(10_000)).unwrap()
     }
 
     /// Acquires the lock, which must be free. Returns the token.
-    fn take(&self, name: &str, owner: OwnerNumber) -> u64 {
+    fn take(&self, name: &str, owner: u64) -> u64 {
         match self.acquire(name, owner) {
             AcquireReply::Held(proof) => proof.token.get(),
             other => panic!("{name} is not free: {other:?}"),
@@ -113,7 +108,7 @@ impl Client {
     }
 
     /// Queues for the lock, which must not be free.
-    fn queue(&self, name: &str, owner: OwnerNumber) {
+    fn queue(&self, name: &str, owner: u64) {
         let reply = self.acquire(name, owner);
         assert!(
             matches!(reply, AcquireReply::Queued(_)),
@@ -121,16 +116,14 @@ impl Client {
         );
     }
 
-    fn release(&self, name: &str, owner: OwnerNumber) -> bool {
+    fn release(&self, name: &str, owner: u64) -> bool {
         self.release_after(name, owner, false)
     }
 
-    fn release_after(&self, name: &str, owner: OwnerNumber, after_unanswered: bool) -> bool {
+    fn release_after(&self, name: &str, owner: u64, after_unanswered: bool) -> bool {
         let key = key(name);
         let release = Release {
-            kind: Kind::Mutex,
-            key: &key,
-            owner,
+            target: target(&key, Kind::Mutex, OwnerId(owner), Timing::new(LEASE)),
             keep_for: Duration::ZERO,
             after_unanswered,
             success: None,
@@ -147,9 +140,9 @@ impl Client {
     }
 
     /// Returns the owners granted since the last call.
-    fn granted(&self) -> Vec<OwnerNumber> {
+    fn granted(&self) -> Vec<u64> {
         let grants = std::mem::take(&mut *self.grants.lock().unwrap());
-        grants.iter().map(|grant| grant.owner).collect()
+        grants.iter().map(|grant| grant.owner.0).collect()
     }
 }
 
@@ -270,11 +263,7 @@ fn a_grant_may_be_used_while_it_is_delivered() {
     let events = Arc::new(move |event| {
         if let (StoreEvent::Granted(grant), Some(store)) = (event, store.get()) {
             let confirm = Confirm {
-                kind: Kind::Mutex,
-                key: &grant.key,
-                owner: grant.owner,
-                timing: Timing::new(LEASE),
-                durability: Durability::NONE,
+                target: target(&grant.key, Kind::Mutex, grant.owner, Timing::new(LEASE)),
                 once: None,
             };
             *result.lock().unwrap() = at_once(store.confirm(&confirm, WITHIN)).unwrap().proof();
@@ -290,11 +279,7 @@ fn a_grant_may_be_used_while_it_is_delivered() {
     holder.take("k", 1);
     let key = key("k");
     let request = Acquire {
-        kind: Kind::Mutex,
-        key: &key,
-        owner: 1,
-        timing: Timing::new(LEASE),
-        durability: Durability::NONE,
+        target: target(&key, Kind::Mutex, OwnerId(1), Timing::new(LEASE)),
         wait: LEASE,
         metadata: None,
         once: None,

@@ -12,7 +12,7 @@ use super::fault::Fault;
 use super::network::Millis;
 use super::site::{Role, Site};
 use super::wire::{self, Reply, Request, Run};
-use crate::protocol::messages::{Grant, OwnerNumber};
+use crate::protocol::messages::{Grant, OwnerId};
 use crate::store::BoxFuture;
 use crate::store::client_id::ClientId;
 use crate::store::redis::transport::{Connection, ConnectionEvent, ConnectionEventHandler};
@@ -41,7 +41,7 @@ struct State {
     silent: bool,
     last_request: Millis,
     last_reply: Millis,
-    by_owner: BTreeMap<OwnerNumber, Millis>,
+    by_owner: BTreeMap<OwnerId, Millis>,
     activity: u64,
     calls: u64,
     unanswered: BTreeMap<u64, Caller>,

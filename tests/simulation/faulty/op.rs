@@ -5,13 +5,12 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::config::options::Durability;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, OwnerNumber, Proof,
-    RenewReply, Renewal,
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, OwnerId, Proof, RenewReply,
+    Renewal,
 };
 use crate::protocol::once::Once;
 use crate::protocol::store_error::StoreError;
@@ -19,6 +18,7 @@ use crate::protocol::timing::Timing;
 use crate::store::LockStore;
 use crate::store::command::{Confirm, Downgrade, Release};
 use crate::store::memory::MemoryStore;
+use crate::store::memory::hooks::target;
 
 /// An operation in flight to the server.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub(crate) enum Op {
     Acquire {
         kind: Kind,
         key: LockKey,
-        owner: OwnerNumber,
+        owner: OwnerId,
         timing: Timing,
         wait: Duration,
         /// Server time in µs (R2).
@@ -35,22 +35,22 @@ pub(crate) enum Op {
         once: Option<Once>,
     },
     AcquireAll {
-        locks: Vec<(LockKey, OwnerNumber)>,
+        locks: Vec<(LockKey, OwnerId)>,
         timing: Timing,
         apply_by: u64,
     },
     Confirm {
         kind: Kind,
         key: LockKey,
-        owner: OwnerNumber,
+        owner: OwnerId,
         timing: Timing,
         /// Only its gap is sent.
         once: Option<Once>,
     },
-    Renew(Vec<Renewal>),
+    Renew(Vec<RenewedHold>),
     Downgrade {
         key: LockKey,
-        owner: OwnerNumber,
+        owner: OwnerId,
         /// The token of the write hold.
         token: FencingToken,
         timing: Timing,
@@ -58,11 +58,21 @@ pub(crate) enum Op {
     Release {
         kind: Kind,
         key: LockKey,
-        owner: OwnerNumber,
+        owner: OwnerId,
         keep_for: Duration,
         success: Option<(Once, FencingToken)>,
     },
     CheckQueue(Vec<CheckQueue>),
+}
+
+/// A hold in a batch of renewals.
+#[derive(Clone, Debug)]
+pub(crate) struct RenewedHold {
+    pub(crate) kind: Kind,
+    pub(crate) key: LockKey,
+    pub(crate) owner: OwnerId,
+    pub(crate) token: FencingToken,
+    pub(crate) timing: Timing,
 }
 
 /// The server's reply to an operation.
@@ -101,7 +111,7 @@ impl Op {
     }
 
     /// Returns the owners that keep the order of their operations on a connection.
-    pub(crate) fn owners(&self) -> Vec<OwnerNumber> {
+    pub(crate) fn owners(&self) -> Vec<OwnerId> {
         match self {
             Op::Acquire { owner, .. }
             | Op::Confirm { owner, .. }
@@ -133,11 +143,7 @@ impl Op {
                 ..
             } => {
                 let acquire = Acquire {
-                    kind: *kind,
-                    key,
-                    owner: *owner,
-                    timing: *timing,
-                    durability: Durability::NONE,
+                    target: target(key, *kind, *owner, *timing),
                     wait: *wait,
                     metadata: None,
                     once: once.as_ref(),
@@ -147,11 +153,7 @@ impl Op {
             Op::AcquireAll { apply_by, .. } if now > *apply_by => Ok(Answer::AllAcquired(None)),
             Op::AcquireAll { locks, timing, .. } => {
                 let acquires = locks.iter().map(|(key, owner)| Acquire {
-                    kind: Kind::Mutex,
-                    key,
-                    owner: *owner,
-                    timing: *timing,
-                    durability: Durability::NONE,
+                    target: target(key, Kind::Mutex, *owner, *timing),
                     wait: Duration::ZERO,
                     metadata: None,
                     once: None,
@@ -167,16 +169,19 @@ impl Op {
                 once,
             } => {
                 let confirm = Confirm {
-                    kind: *kind,
-                    key,
-                    owner: *owner,
-                    timing: *timing,
-                    durability: Durability::NONE,
+                    target: target(key, *kind, *owner, *timing),
                     once: once.as_ref(),
                 };
                 at_once(store.confirm(&confirm, timeout)).map(Answer::Confirmed)
             }
-            Op::Renew(batch) => at_once(store.renew(batch, timeout)).map(Answer::Renewed),
+            Op::Renew(holds) => {
+                let renewals = holds.iter().map(|hold| Renewal {
+                    target: target(&hold.key, hold.kind, hold.owner, hold.timing),
+                    token: hold.token,
+                });
+                let batch: Vec<_> = renewals.collect();
+                at_once(store.renew(&batch, timeout)).map(Answer::Renewed)
+            }
             Op::Downgrade {
                 key,
                 owner,
@@ -184,11 +189,8 @@ impl Op {
                 timing,
             } => {
                 let downgrade = Downgrade {
-                    key,
-                    owner: *owner,
+                    target: target(key, Kind::Write, *owner, *timing),
                     token: *token,
-                    timing: *timing,
-                    durability: Durability::NONE,
                 };
                 at_once(store.downgrade(&downgrade, timeout)).map(Answer::Downgraded)
             }
@@ -200,9 +202,7 @@ impl Op {
                 success,
             } => {
                 let release = Release {
-                    kind: *kind,
-                    key,
-                    owner: *owner,
+                    target: target(key, *kind, *owner, Timing::new(Duration::from_secs(1))),
                     keep_for: *keep_for,
                     after_unanswered: false,
                     success: success.as_ref().map(|(once, token)| (once, *token)),

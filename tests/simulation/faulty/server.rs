@@ -12,7 +12,7 @@ use super::wire::{self, REFUSAL, Reply};
 use crate::__inside::simulation::oracle::Oracle;
 use crate::error::Outage;
 use crate::key::LockKey;
-use crate::protocol::messages::{AcquireReply, OwnerNumber};
+use crate::protocol::messages::{AcquireReply, OwnerId};
 use crate::protocol::store_error::StoreError;
 use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
@@ -37,7 +37,7 @@ pub(crate) struct Applied<'a> {
 
 impl Applied<'_> {
     /// Returns the owners that have acquired with this operation.
-    pub(crate) fn holders(&self) -> Vec<OwnerNumber> {
+    pub(crate) fn holders(&self) -> Vec<OwnerId> {
         match self.answer {
             Answer::Acquired(AcquireReply::Held(_)) | Answer::AllAcquired(Some(_)) => {
                 self.op.owners()

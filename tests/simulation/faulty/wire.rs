@@ -5,16 +5,13 @@ use std::time::Duration;
 use once_cell::sync::Lazy;
 use redis::{Arg, Cmd, RedisError, Value};
 
-use super::op::{Answer, Op};
+use super::op::{Answer, Op, RenewedHold};
 use super::server::Applied;
-use crate::config::options::Durability;
 use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
-use crate::protocol::messages::{
-    CheckQueue, CheckQueueReply, Confirmation, Grant, OwnerNumber, Renewal,
-};
+use crate::protocol::messages::{CheckQueue, CheckQueueReply, Confirmation, Grant, OwnerId};
 use crate::protocol::once::{Once, Record};
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
@@ -117,12 +114,12 @@ impl<'a> Words<'a> {
     }
 
     /// Parses `client:number`.
-    fn owner(&mut self) -> (ClientId, OwnerNumber) {
+    fn owner(&mut self) -> (ClientId, OwnerId) {
         owner(self.next())
     }
 
     /// Parses `2 client:number `, the start of a lock's value.
-    fn start_of_value(&mut self) -> (ClientId, OwnerNumber) {
+    fn start_of_value(&mut self) -> (ClientId, OwnerId) {
         let text = self.next().strip_prefix("2 ");
         owner(text.and_then(|text| text.strip_suffix(' ')).unwrap())
     }
@@ -153,9 +150,9 @@ impl<'a> Words<'a> {
     }
 }
 
-fn owner(text: &str) -> (ClientId, OwnerNumber) {
+fn owner(text: &str) -> (ClientId, OwnerId) {
     let (client, number) = text.split_once(':').unwrap();
-    (ClientId::from_str(client), number.parse().unwrap())
+    (ClientId::from_str(client), OwnerId(number.parse().unwrap()))
 }
 
 /// Returns what a call does at most once per period.
@@ -351,13 +348,12 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64, form: Form) -> (ClientId
                 let (of, token) = words.next().split_once(' ').unwrap();
                 let (client, owner) = owner(of);
                 assert_eq!(*sender.get_or_insert(client.clone()), client);
-                Renewal {
+                RenewedHold {
                     kind: any_kind,
                     key,
                     owner,
                     token: FencingToken::new(token.parse().unwrap()),
                     timing: timing(words.millis()),
-                    durability: Durability::NONE,
                 }
             });
             let renewals = renewals.collect();
@@ -594,7 +590,7 @@ pub(super) fn answer(applied: &Applied<'_>, wall: u64) -> Reply {
                 else {
                     panic!("a memory store checked a queue, and: {reply:?}");
                 };
-                let indices = |owners: &[OwnerNumber]| {
+                let indices = |owners: &[OwnerId]| {
                     let requested = check.owners.iter().enumerate();
                     let found = requested.filter(|(_, owner)| owners.contains(owner));
                     Value::Array(found.map(|(index, _)| number(index as u64)).collect())
@@ -616,8 +612,8 @@ fn failure(index: usize, error: &str) -> Value {
 }
 
 /// Encodes failed renewals: the script continues, and a lock that is not held needs no write.
-fn refused_renewals(applied: &Applied<'_>, batch: &[Renewal]) -> Vec<Value> {
-    let is_held = |renewal: &Renewal| {
+fn refused_renewals(applied: &Applied<'_>, batch: &[RenewedHold]) -> Vec<Value> {
+    let is_held = |renewal: &RenewedHold| {
         applied.effects.iter().any(|(key, before, _)| {
             let owner = owner_text(applied.id, renewal.owner);
             key.same_lock(&renewal.key) && before.left(&owner, renewal.token).is_some()

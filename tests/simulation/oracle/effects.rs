@@ -4,7 +4,7 @@ use super::State;
 use crate::__inside::simulation::faulty::{Applied, Millis, Op};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::protocol::messages::OwnerNumber;
+use crate::protocol::messages::OwnerId;
 use crate::store::memory::hooks::{HoldSnapshot, Snapshot, owner_text};
 
 impl State {
@@ -33,7 +33,7 @@ impl State {
     }
 
     /// Checks that an owner that acquired a free lock passed no waiter that still waits.
-    pub(super) fn check_turn(&mut self, now: Millis, applied: &Applied<'_>, owner: OwnerNumber) {
+    pub(super) fn check_turn(&mut self, now: Millis, applied: &Applied<'_>, owner: OwnerId) {
         let me = owner_text(applied.id, owner);
         let mutexes = applied.effects.iter();
         for (key, before, after) in mutexes.filter(|(_, _, after)| after.shares.is_empty()) {
@@ -86,8 +86,7 @@ impl State {
         before: Option<&HoldSnapshot>,
         after: Option<&HoldSnapshot>,
     ) {
-        let is =
-            |hold: &HoldSnapshot, owner: OwnerNumber| hold.owner == owner_text(applied.id, owner);
+        let is = |hold: &HoldSnapshot, owner: OwnerId| hold.owner == owner_text(applied.id, owner);
         let same = |a: &HoldSnapshot, b: &HoldSnapshot| a.owner == b.owner && a.token == b.token;
         let allowed = match (applied.op, before) {
             (Op::Renew(_) | Op::Confirm { .. }, None) => after.is_none(),

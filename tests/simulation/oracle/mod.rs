@@ -17,7 +17,7 @@ use crate::__inside::simulation::faulty::{Answer, Applied, Fault, Host, Millis, 
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::manager::core::held::HoldHandle;
-use crate::protocol::messages::{AcquireReply, Confirmation, OwnerNumber};
+use crate::protocol::messages::{AcquireReply, Confirmation, OwnerId};
 use crate::protocol::timing::MAX_WATCHDOG_SLEEP;
 use crate::store::client_id::ClientId;
 use crate::util::clock::Clock;
@@ -42,13 +42,13 @@ struct State {
     /// The highest token used with each key's resource.
     used: BTreeMap<LockKey, u64>,
     /// The owners for which an acquire was applied.
-    owners: BTreeSet<(usize, OwnerNumber)>,
+    owners: BTreeSet<(usize, OwnerId)>,
     /// How each owner's hold was proven.
-    proven: BTreeMap<(usize, OwnerNumber), &'static str>,
+    proven: BTreeMap<(usize, OwnerId), &'static str>,
     /// Owners with a body that succeeded, of calls that run at most once.
-    successes: BTreeSet<(usize, OwnerNumber)>,
+    successes: BTreeSet<(usize, OwnerId)>,
     /// Owners with a reported end of their hold.
-    notified: BTreeSet<OwnerNumber>,
+    notified: BTreeSet<OwnerId>,
     connections: Connections,
     forgot: Vec<Duration>,
     stepped_forward: Vec<(Duration, Duration)>,

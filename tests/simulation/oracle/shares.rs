@@ -6,7 +6,7 @@ use crate::__inside::simulation::faulty::{Answer, Applied, Millis, Op};
 use crate::error::LockKind;
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
-use crate::protocol::messages::{AcquireReply, OwnerNumber};
+use crate::protocol::messages::{AcquireReply, OwnerId};
 use crate::store::memory::hooks::{EntrySnapshot, ShareSnapshot, Snapshot, owner_text};
 
 impl State {
@@ -52,7 +52,7 @@ impl State {
         if new.len() > 1 {
             self.trace.count("counted: several granted at once");
         }
-        let mine = |owner: OwnerNumber| {
+        let mine = |owner: OwnerId| {
             let me = owner_text(applied.id, owner);
             before.shares.iter().find(|share| share.owner == me)
         };
@@ -134,7 +134,7 @@ fn check_old(
 ) -> Option<String> {
     let is_allowed = |old: &&ShareSnapshot| {
         let left = after.shares.iter().find(|share| share.owner == old.owner);
-        let is = |owner: OwnerNumber| old.owner == owner_text(applied.id, owner);
+        let is = |owner: OwnerId| old.owner == owner_text(applied.id, owner);
         // A kept hold stays as it is (R20).
         let is_held = |left: &ShareSnapshot| left.flag == 'h' && old.flag == 'h';
         let is_extended = left.is_some_and(|left| is_same(left, old) && is_held(left));

@@ -7,16 +7,15 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::fencing::FencingToken;
 use crate::protocol::acquisition::Acquisition;
 use crate::protocol::acquisition::AcquisitionState::{
     self, Acquiring, Ended, Held, Queued, Releasing,
 };
-use crate::protocol::messages::{Acquire, OwnerNumber};
+use crate::protocol::messages::{Acquire, OwnerId, Target};
 use crate::protocol::outcome::Report;
 use crate::protocol::request::Request;
 use crate::protocol::timing::MAX_WATCHDOG_SLEEP;
-use crate::store::command::{Confirm, Downgrade, Release};
+use crate::store::command::Release;
 use crate::util::clock::BootInstant;
 use crate::util::mutex::lock;
 use crate::util::notify::wait_until;
@@ -46,13 +45,13 @@ pub(crate) struct Registry {
 
 #[derive(Debug, Default)]
 struct Index {
-    entries: BTreeMap<OwnerNumber, Arc<Entry>>,
+    entries: BTreeMap<OwnerId, Arc<Entry>>,
     /// When each acquisition needs attention, or earlier.
-    due: BTreeSet<(BootInstant, OwnerNumber)>,
+    due: BTreeSet<(BootInstant, OwnerId)>,
     /// When a failed acquire may be repeated.
-    retries: BTreeSet<(BootInstant, OwnerNumber)>,
+    retries: BTreeSet<(BootInstant, OwnerId)>,
     /// When a release that is not in flight may be sent.
-    releases: BTreeSet<(BootInstant, OwnerNumber)>,
+    releases: BTreeSet<(BootInstant, OwnerId)>,
     /// The next wake-up of the driver; `None` while it works, or if nothing is due.
     wakes_at: Option<BootInstant>,
     last_sequence: u64,
@@ -114,7 +113,7 @@ impl Indexed {
 /// An acquisition, shared by its call or holder and the tasks that work for it.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    pub(crate) owner: OwnerNumber,
+    pub(crate) owner: OwnerId,
     pub(crate) request: Arc<Request>,
     state: Mutex<(Acquisition, Indexed)>,
     /// The acquisition's [`AcquisitionState`], readable without its mutex.
@@ -139,47 +138,30 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    pub(crate) fn acquire_command(&self, wait: Duration) -> Acquire<'_> {
-        Acquire {
+    /// Returns the lock, and this owner of it.
+    pub(crate) fn target(&self) -> Target<'_> {
+        Target {
             key: &self.request.key,
             kind: self.request.kind,
             owner: self.owner,
             timing: self.request.timing,
             durability: self.request.durability,
+        }
+    }
+
+    pub(crate) fn acquire_command(&self, wait: Duration) -> Acquire<'_> {
+        Acquire {
+            target: self.target(),
             wait,
             metadata: self.request.options.metadata(),
             once: self.request.once.as_ref(),
         }
     }
 
-    pub(crate) fn confirm_command(&self) -> Confirm<'_> {
-        Confirm {
-            key: &self.request.key,
-            kind: self.request.kind,
-            owner: self.owner,
-            timing: self.request.timing,
-            durability: self.request.durability,
-            once: self.request.once.as_ref(),
-        }
-    }
-
-    /// Returns the command that downgrades the write hold with this token.
-    pub(crate) fn downgrade_command(&self, token: FencingToken) -> Downgrade<'_> {
-        Downgrade {
-            key: &self.request.key,
-            owner: self.owner,
-            token,
-            timing: self.request.timing,
-            durability: self.request.durability,
-        }
-    }
-
     /// Returns the command that releases whatever the store has for the owner.
     pub(crate) fn release_command(&self) -> Release<'_> {
         Release {
-            key: &self.request.key,
-            kind: self.request.kind,
-            owner: self.owner,
+            target: self.target(),
             keep_for: Duration::ZERO,
             success: None,
             after_unanswered: false,
@@ -257,7 +239,7 @@ impl Drop for RunningBody<'_> {
 
 impl Registry {
     /// Adds an acquisition. Does nothing if there is one with its owner id, which is random.
-    pub(crate) fn register(&self, owner: OwnerNumber, acquisition: Acquisition) -> Arc<Entry> {
+    pub(crate) fn register(&self, owner: OwnerId, acquisition: Acquisition) -> Arc<Entry> {
         let state = acquisition.state();
         let mut index = lock(&self.index);
         let is_new = !index.entries.contains_key(&owner);
@@ -351,7 +333,7 @@ impl Registry {
     }
 
     /// Returns the acquisition of an owner id, unless it has ended.
-    pub(crate) fn find(&self, owner: OwnerNumber) -> Option<Arc<Entry>> {
+    pub(crate) fn find(&self, owner: OwnerId) -> Option<Arc<Entry>> {
         lock(&self.index).entries.get(&owner).cloned()
     }
 
@@ -462,7 +444,7 @@ impl Registry {
 impl Index {
     /// Changes the times of an acquisition, and removes one that has ended. Returns true if the
     /// driver must be woken for them.
-    fn change(&mut self, owner: OwnerNumber, indexed: &mut Indexed, wanted: Indexed) -> bool {
+    fn change(&mut self, owner: OwnerId, indexed: &mut Indexed, wanted: Indexed) -> bool {
         let moved = [
             (&mut self.due, indexed.due, wanted.due),
             (&mut self.retries, indexed.retry, wanted.retry),
@@ -492,10 +474,10 @@ impl Index {
     fn up_to(
         &self,
         now: BootInstant,
-        times: impl Fn(&Self) -> &BTreeSet<(BootInstant, OwnerNumber)>,
+        times: impl Fn(&Self) -> &BTreeSet<(BootInstant, OwnerId)>,
         limit: usize,
     ) -> Vec<Arc<Entry>> {
-        let due = times(self).range(..=(now, OwnerNumber::MAX)).take(limit);
+        let due = times(self).range(..=(now, OwnerId(u64::MAX))).take(limit);
         let mut due: Vec<_> = due
             .filter_map(|(_, owner)| self.entries.get(owner).cloned())
             .collect();

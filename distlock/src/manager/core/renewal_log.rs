@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::protocol::messages::OwnerNumber;
+use crate::protocol::messages::OwnerId;
 use crate::util::clock::BootInstant;
 use crate::util::mutex::lock;
 
@@ -32,7 +32,7 @@ struct Series {
     began: BootInstant,
     last_failure: BootInstant,
     /// The holds since the last line.
-    holds: BTreeSet<OwnerNumber>,
+    holds: BTreeSet<OwnerId>,
     logged_at: Option<BootInstant>,
     is_last_third_logged: bool,
 }
@@ -42,7 +42,7 @@ impl RenewalLogLimiter {
     /// left. Returns the number of holds if a line is due.
     pub(crate) fn record_failed(
         &self,
-        holds: impl Iterator<Item = OwnerNumber>,
+        holds: impl Iterator<Item = OwnerId>,
         in_last_third: bool,
         now: BootInstant,
     ) -> Option<usize> {
@@ -99,7 +99,10 @@ mod tests {
         let mut lines = Vec::new();
         // Two holds fail four times a second, and the first is lost after 20 s.
         for ms in (10_000..200_000).step_by(250) {
-            let holds = [1, 2].into_iter().filter(|hold| *hold == 2 || ms < 30_000);
+            let holds = [1, 2]
+                .into_iter()
+                .filter(|hold| *hold == 2 || ms < 30_000)
+                .map(OwnerId);
             let in_last_third = (20_000..30_000).contains(&ms);
             if let Some(holds) = monitor.record_failed(holds, in_last_third, at(ms)) {
                 lines.push((ms, holds));
@@ -114,7 +117,7 @@ mod tests {
         ];
         assert_eq!(lines, expected);
         // A later series begins anew, without the holds of this one.
-        let hold = || [7].into_iter();
+        let hold = || [OwnerId(7)].into_iter();
         assert_eq!(monitor.record_failed(hold(), false, at(300_000)), None);
         assert_eq!(monitor.record_failed(hold(), true, at(300_500)), Some(1));
         assert_eq!(monitor.record_failed(hold(), true, at(300_900)), None);

@@ -18,7 +18,7 @@ use crate::manager::engine::release;
 use crate::manager::telemetry::logging;
 use crate::observer::event::AcquireFailure;
 use crate::protocol::acquisition::{Acquisition, AcquisitionState};
-use crate::protocol::messages::HolderView;
+use crate::protocol::messages::{HolderView, OwnerId};
 use crate::protocol::outcome::{Failure, Outcome, WaitReason};
 use crate::protocol::request::Request;
 use crate::util::notify::wait_until;
@@ -160,7 +160,7 @@ impl<'a> AcquireCall<'a> {
         let action = acquisition.poll_action(false, now);
         let number = acquisition.awaited();
         // Random, because a pushed grant that names an owner id is trusted.
-        let owner = core.random.next();
+        let owner = OwnerId(core.random.next());
         let entry = self
             .entry
             .insert(core.registry.register(owner, acquisition));

@@ -24,7 +24,7 @@ use crate::protocol::messages::{Acquire, AcquireReply, ReleaseReply};
 use crate::protocol::outcome::{Action, Outcome};
 use crate::protocol::store_error::StoreError;
 use crate::store::StoreResult;
-use crate::store::command::Release;
+use crate::store::command::{Confirm, Downgrade, Release};
 use crate::util::clock::BootInstant;
 
 /// Drives all acquisitions, until the manager closes.
@@ -188,11 +188,15 @@ impl Sending {
             let reply = self.reply(store.release(&release, timeout)).await;
             self.handle(reply, Acquisition::handle_release_reply);
         } else if let Action::Downgrade { token, .. } = self.action {
-            let downgrade = entry.downgrade_command(token);
+            let target = entry.target();
+            let downgrade = Downgrade { target, token };
             let reply = self.reply(store.downgrade(&downgrade, timeout)).await;
             self.handle(reply, Acquisition::handle_downgrade);
         } else if let Action::Confirm { .. } = self.action {
-            let confirm = entry.confirm_command();
+            let confirm = Confirm {
+                target: entry.target(),
+                once: entry.request.once.as_ref(),
+            };
             let reply = self.reply(store.confirm(&confirm, timeout)).await;
             self.handle(reply, Acquisition::handle_confirmation);
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::options::Durability;
+use crate::fencing::FencingToken;
 use crate::manager::core::Core;
 use crate::manager::core::held::HoldHandle;
 use crate::manager::core::registry::Entry;
@@ -39,36 +40,32 @@ pub(crate) fn renew_all(core: &Core) {
 #[derive(Clone, Debug)]
 struct DueRenewal {
     entry: Arc<Entry>,
-    renewal: Renewal,
+    token: FencingToken,
 }
 
 impl DueRenewal {
     fn new(entry: Arc<Entry>) -> Option<Self> {
         let token = entry.peek(|acquisition| Some(acquisition.hold()?.token))?;
-        let renewal = Renewal {
-            key: entry.request.key.clone(),
-            kind: entry.request.kind,
-            owner: entry.owner,
-            token,
-            timing: entry.request.timing,
-            durability: entry.request.durability,
-        };
-        Some(DueRenewal { entry, renewal })
+        Some(DueRenewal { entry, token })
+    }
+
+    fn command(&self) -> Renewal<'_> {
+        Renewal {
+            target: self.entry.target(),
+            token: self.token,
+        }
     }
 
     /// Returns what all holds of a batch have in common: the command timeout and the durability.
     fn batch_key(&self) -> (Duration, Durability) {
-        (
-            self.renewal.timing.command_timeout(),
-            self.renewal.durability,
-        )
+        let request = &self.entry.request;
+        (request.timing.command_timeout(), request.durability)
     }
 }
 
 /// Returns batches of holds that are alike in this, each small enough for one script.
 fn batches(mut holds: Vec<DueRenewal>) -> Vec<Vec<DueRenewal>> {
-    // Those of a kind together, because the store may need a command for each.
-    holds.sort_unstable_by_key(|due| (due.batch_key(), due.renewal.kind));
+    holds.sort_unstable_by_key(DueRenewal::batch_key);
     holds
         .chunk_by(|a, b| a.batch_key() == b.batch_key())
         .flat_map(|alike| alike.chunks(RENEW_BATCH))
@@ -80,7 +77,7 @@ async fn renew_batch(core: Arc<Core>, holds: Vec<DueRenewal>) {
     let Some((timeout, _)) = holds.first().map(DueRenewal::batch_key) else {
         return;
     };
-    let batch: Vec<_> = holds.iter().map(|due| due.renewal.clone()).collect();
+    let batch: Vec<_> = holds.iter().map(DueRenewal::command).collect();
     let started = core.clock.now();
     let renewing = core.store.renew(&batch, timeout);
     let reply = core.run_command(Operation::Renew, renewing).await;
@@ -101,7 +98,7 @@ async fn renew_batch(core: Arc<Core>, holds: Vec<DueRenewal>) {
     let mut outcome = BatchOutcome::default();
     // By index, because a store may report failures in any order.
     let mut failures: HashMap<_, _> = failures.into_iter().collect();
-    for (index, DueRenewal { entry, renewal }) in holds.into_iter().enumerate() {
+    for (index, DueRenewal { entry, token }) in holds.into_iter().enumerate() {
         let failure = failures.remove(&index);
         let (reply, sent_at) = match failure {
             None => (Ok(()), sent_at),
@@ -109,7 +106,7 @@ async fn renew_batch(core: Arc<Core>, holds: Vec<DueRenewal>) {
         };
         outcome.record(&entry, &reply, now);
         core.registry.update(&entry, |acquisition| {
-            acquisition.handle_renewal(reply, renewal.token, sent_at, now)
+            acquisition.handle_renewal(reply, token, sent_at, now)
         });
         report::publish(&core, &entry);
     }

@@ -7,6 +7,7 @@ pub(super) use crate::config::options::Options;
 pub(super) use crate::error::Outage;
 pub(super) use crate::key::LockKey;
 pub(super) use crate::protocol::kind::Kind;
+use crate::protocol::messages::OwnerId;
 pub(super) use crate::protocol::once::Record;
 pub(super) use crate::protocol::timing::Timing;
 
@@ -74,7 +75,7 @@ pub(super) fn grant(granted_at: Option<u64>, token: u64) -> Grant {
     Grant {
         kind: Kind::Mutex,
         key: LockKey::new("k").unwrap(),
-        owner: 1,
+        owner: OwnerId(1),
         token: FencingToken::new(token),
         granted_at: granted_at.map(at),
         lease: SECOND,

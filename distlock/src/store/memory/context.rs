@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::queue::{OwnerId, QueueEntry};
+use super::queue::{Owner, QueueEntry};
 use crate::fencing::FencingToken;
 use crate::protocol::holder_name;
-use crate::protocol::messages::{Acquire, OwnerNumber, Proof};
+use crate::protocol::messages::{Acquire, OwnerId, Proof};
 use crate::store::client_id::ClientId;
 use crate::store::{EventSink, StoreEvent};
 use crate::util::clock::BootInstant;
@@ -53,8 +53,8 @@ pub(super) struct CommandContext<'a> {
 }
 
 impl CommandContext<'_> {
-    pub(super) fn owner_id(&self, owner: OwnerNumber) -> OwnerId {
-        OwnerId {
+    pub(super) fn owner_id(&self, owner: OwnerId) -> Owner {
+        Owner {
             client: self.caller.clone(),
             owner,
         }
@@ -63,10 +63,10 @@ impl CommandContext<'_> {
     /// Returns the acquisition that a request asks for.
     pub(super) fn entry(&self, request: &Acquire<'_>) -> QueueEntry {
         QueueEntry {
-            owner_id: self.owner_id(request.owner),
-            key: request.key.clone(),
-            kind: request.kind,
-            timing: request.timing,
+            owner_id: self.owner_id(request.target.owner),
+            key: request.target.key.clone(),
+            kind: request.target.kind,
+            timing: request.target.timing,
             deadline: self.now + request.wait + WAIT_GRACE,
             since: self.wall,
             name: self.client.holder_name(request.metadata),

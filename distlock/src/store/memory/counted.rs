@@ -46,7 +46,7 @@ impl MemoryLock {
         context: &mut CommandContext<'_>,
         downgrade: &Downgrade<'_>,
     ) -> Option<Proof> {
-        let owner_id = context.owner_id(downgrade.owner);
+        let owner_id = context.owner_id(downgrade.target.owner);
         let hold = self.holds.get_mut(&owner_id);
         let hold = hold.filter(|hold| hold.state == HoldState::Held);
         let read_token = match hold.map(|hold| (hold.kind, hold.token)) {
@@ -64,7 +64,7 @@ impl MemoryLock {
         {
             hold.kind = Kind::Read;
             hold.token = token;
-            hold.expires_at = context.now + downgrade.timing.ttl();
+            hold.expires_at = context.now + downgrade.target.timing.ttl();
             self.serve(context);
         } else {
             self.grant_next(context, None);

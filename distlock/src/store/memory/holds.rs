@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::CommandContext;
-use super::queue::OwnerId;
+use super::queue::Owner;
 use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::protocol::holder_name;
@@ -17,7 +17,7 @@ use crate::util::clock::BootInstant;
 
 #[derive(Debug)]
 pub(super) struct Hold {
-    pub(super) owner_id: OwnerId,
+    pub(super) owner_id: Owner,
     pub(super) kind: Kind,
     pub(super) token: FencingToken,
     pub(super) state: HoldState,
@@ -90,7 +90,7 @@ impl Holds {
         self.all.is_empty()
     }
 
-    pub(super) fn get_mut(&mut self, owner_id: &OwnerId) -> Option<&mut Hold> {
+    pub(super) fn get_mut(&mut self, owner_id: &Owner) -> Option<&mut Hold> {
         self.all.iter_mut().find(|hold| hold.owner_id == *owner_id)
     }
 

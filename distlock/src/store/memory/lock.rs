@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use super::context::{CommandContext, MAX_WORK};
 use super::holds::{Fence, Hold, HoldState, Holds, StoredRecord};
-use super::queue::{ENTRY_COST, OwnerId, Queue, QueueEntry};
+use super::queue::{ENTRY_COST, Owner, Queue, QueueEntry};
 use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::protocol::holder_name;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueueReply, Confirmation, Grant, Inspection, OwnerNumber, Proof,
-    QueuedWaiter, Renewal, RenewalFailure, RevocationNotice, RevokeReply,
+    Acquire, AcquireReply, CheckQueueReply, Confirmation, Grant, Inspection, OwnerId, Proof,
+    QueuedWaiter, Renewal, RenewalFailure, RevocationNotice, RevokeReply, Target,
 };
 use crate::protocol::timing::Timing;
 use crate::store::StoreEvent;
@@ -75,7 +75,7 @@ impl MemoryLock {
         if let Some(record) = self.rejecting_record(context, request) {
             return AcquireReply::AlreadyRan(record);
         }
-        if let Some(wrong_kind) = self.reject_other_kind(context, request.kind) {
+        if let Some(wrong_kind) = self.reject_other_kind(context, request.target.kind) {
             return wrong_kind;
         }
         let last_kind = self.holds.kind();
@@ -96,13 +96,13 @@ impl MemoryLock {
         context: &mut CommandContext<'_>,
         request: &Acquire<'_>,
     ) -> AcquireReply {
-        let (entry, kind) = (context.entry(request), request.kind);
+        let (entry, kind) = (context.entry(request), request.target.kind);
         let owner_id = &entry.owner_id;
         let has_queue = !self.queue.is_empty();
         let is_held = |hold: &&mut Hold| hold.state == HoldState::Held;
         if self.holds.get_mut(owner_id).filter(is_held).is_some() {
             // Repeated: the full lease, and the place in the queue is removed.
-            self.extend(context, owner_id, request.timing);
+            self.extend(context, owner_id, request.target.timing);
         }
         let mut outcome = NextGrant::NoWaiter;
         if has_queue {
@@ -131,7 +131,7 @@ impl MemoryLock {
         }
         let is_first = matches!(outcome, NextGrant::NoWaiter);
         if is_first && self.holds.has_room(kind) {
-            return AcquireReply::Held(self.hold_for(context, entry, request.timing.ttl()));
+            return AcquireReply::Held(self.hold_for(context, entry, request.target.timing.ttl()));
         }
         self.join_or_refuse(context, entry, request.wait, &outcome)
     }
@@ -169,8 +169,8 @@ impl MemoryLock {
     }
 
     /// Removes dead and overdue waiters in a part of the queue, which depends on the owner.
-    fn make_room(&mut self, context: &CommandContext<'_>, owner: OwnerNumber) {
-        let gone: Vec<OwnerId> = (self.queue.slice(owner))
+    fn make_room(&mut self, context: &CommandContext<'_>, owner: OwnerId) {
+        let gone: Vec<Owner> = (self.queue.slice(owner))
             .filter(|entry| {
                 entry.deadline < context.now || !context.is_alive(&entry.owner_id.client)
             })
@@ -186,7 +186,7 @@ impl MemoryLock {
         context: &mut CommandContext<'_>,
         confirm: &Confirm<'_>,
     ) -> Confirmation {
-        let Confirm { owner, timing, .. } = *confirm;
+        let Target { owner, timing, .. } = confirm.target;
         let once = confirm.once;
         let record = once.and_then(|once| self.record_before_hold(context, owner, once));
         if let Some(record) = record {
@@ -208,14 +208,14 @@ impl MemoryLock {
     pub(super) fn renew(
         &mut self,
         context: &mut CommandContext<'_>,
-        renewal: &Renewal,
+        renewal: &Renewal<'_>,
     ) -> Result<(), RenewalFailure> {
-        let hold = self.holds.get_mut(&context.owner_id(renewal.owner));
+        let hold = self.holds.get_mut(&context.owner_id(renewal.target.owner));
         let hold = hold.filter(|hold| hold.token == renewal.token);
         let hold = hold.ok_or(RenewalFailure::Gone)?;
         match hold.state {
             HoldState::Held => {
-                hold.expires_at = context.now + renewal.timing.ttl();
+                hold.expires_at = context.now + renewal.target.timing.ttl();
                 Ok(())
             }
             HoldState::Revoked => Err(RenewalFailure::Revoked),
@@ -285,7 +285,7 @@ impl MemoryLock {
     pub(super) fn release(
         &mut self,
         context: &mut CommandContext<'_>,
-        owner: OwnerNumber,
+        owner: OwnerId,
         keep_for: Duration,
     ) -> bool {
         let owner_id = context.owner_id(owner);
@@ -321,7 +321,7 @@ impl MemoryLock {
     pub(super) fn check_queue(
         &mut self,
         context: &mut CommandContext<'_>,
-        owners: &[OwnerNumber],
+        owners: &[OwnerId],
     ) -> CheckQueueReply {
         context.work = context.work.max(MIN_WORK);
         self.holds.note_caller(context);
@@ -377,7 +377,7 @@ impl MemoryLock {
     pub(super) fn extend(
         &mut self,
         context: &CommandContext<'_>,
-        owner_id: &OwnerId,
+        owner_id: &Owner,
         timing: Timing,
     ) -> Option<Proof> {
         let hold = self.holds.get_mut(owner_id)?;
@@ -392,7 +392,7 @@ impl MemoryLock {
     pub(super) fn grant_next(
         &mut self,
         context: &mut CommandContext<'_>,
-        me: Option<&OwnerId>,
+        me: Option<&Owner>,
     ) -> NextGrant {
         while context.work > 0 {
             if self.holds.kind() == Some(LockKind::Mutex) {
@@ -435,7 +435,7 @@ impl MemoryLock {
     pub(super) fn grant(&mut self, context: &mut CommandContext<'_>, entry: QueueEntry) {
         let short = entry.timing.short_grant_timing();
         let (key, kind) = (entry.key.clone(), entry.kind);
-        let OwnerId { client, owner } = entry.owner_id.clone();
+        let Owner { client, owner } = entry.owner_id.clone();
         let proof = self.hold_for(context, entry, short.ttl());
         let grant = Grant {
             key,

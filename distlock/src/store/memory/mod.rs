@@ -97,8 +97,8 @@ impl Drop for MemoryStore {
 impl LockStore for MemoryStore {
     async fn acquire(&self, acquire: &Acquire<'_>, _: Duration) -> StoreResult<AcquireReply> {
         self.run(|locks, context| {
-            locks.check_cancelled(&context.owner_id(acquire.owner))?;
-            Ok(locks.with(acquire.key, context.now, |lock| {
+            locks.check_cancelled(&context.owner_id(acquire.target.owner))?;
+            Ok(locks.with(acquire.target.key, context.now, |lock| {
                 lock.acquire(context, acquire)
             }))
         })?
@@ -120,15 +120,19 @@ impl LockStore for MemoryStore {
         self.run(|locks, context| {
             let now = context.now;
             for acquire in acquires {
-                locks.check_cancelled(&context.owner_id(acquire.owner))?;
+                locks.check_cancelled(&context.owner_id(acquire.target.owner))?;
             }
-            let mut are_free = (acquires.iter())
-                .map(|acquire| locks.with(acquire.key, now, |lock| lock.is_uncontended(context)));
+            let mut are_free = (acquires.iter()).map(|acquire| {
+                locks.with(acquire.target.key, now, |lock| lock.is_uncontended(context))
+            });
             if !are_free.all(|is_free| is_free) {
                 return Ok(None);
             }
-            let acquired = (acquires.iter())
-                .map(|acquire| locks.with(acquire.key, now, |lock| lock.acquire(context, acquire)));
+            let acquired = (acquires.iter()).map(|acquire| {
+                locks.with(acquire.target.key, now, |lock| {
+                    lock.acquire(context, acquire)
+                })
+            });
             // All tokens are the time.
             Ok(acquired.fold(None, |_, reply| match reply {
                 AcquireReply::Held(proof) => Some(proof),
@@ -138,21 +142,22 @@ impl LockStore for MemoryStore {
     }
 
     async fn confirm(&self, confirm: &Confirm<'_>, _: Duration) -> StoreResult<Confirmation> {
-        let kind = confirm.kind.lock_kind();
+        let kind = confirm.target.kind.lock_kind();
         self.run(|locks, context| {
-            locks.with_kind(confirm.key, kind, context.now, |lock| {
+            locks.with_kind(confirm.target.key, kind, context.now, |lock| {
                 lock.confirm(context, confirm)
             })
         })
     }
 
-    async fn renew(&self, batch: &[Renewal], _: Duration) -> StoreResult<RenewReply> {
+    async fn renew(&self, batch: &[Renewal<'_>], _: Duration) -> StoreResult<RenewReply> {
         self.run(|locks, context| {
             let now = context.now;
-            let renew = |(index, renewal): (usize, &Renewal)| {
-                let kind = renewal.kind.lock_kind();
-                let renewed =
-                    locks.with_kind(&renewal.key, kind, now, |lock| lock.renew(context, renewal));
+            let renew = |(index, renewal): (usize, &Renewal<'_>)| {
+                let kind = renewal.target.kind.lock_kind();
+                let renewed = locks.with_kind(renewal.target.key, kind, now, |lock| {
+                    lock.renew(context, renewal)
+                });
                 Some((index, renewed.err()?))
             };
             RenewReply {
@@ -168,19 +173,22 @@ impl LockStore for MemoryStore {
         _: Duration,
     ) -> StoreResult<Option<Proof>> {
         self.run(|locks, context| {
-            locks.with_kind(downgrade.key, LockKind::ReadWrite, context.now, |lock| {
-                lock.downgrade(context, downgrade)
-            })
+            locks.with_kind(
+                downgrade.target.key,
+                LockKind::ReadWrite,
+                context.now,
+                |lock| lock.downgrade(context, downgrade),
+            )
         })
     }
 
     async fn release(&self, release: &Release<'_>, _: Duration) -> StoreResult<ReleaseReply> {
-        let (owner, kind) = (release.owner, release.kind.lock_kind());
+        let (owner, kind) = (release.target.owner, release.target.kind.lock_kind());
         self.run(|locks, context| {
             if release.after_unanswered {
                 locks.cancel(context.owner_id(owner), context.now);
             }
-            locks.with_kind(release.key, kind, context.now, |lock| {
+            locks.with_kind(release.target.key, kind, context.now, |lock| {
                 let is_recorded = (release.success)
                     .is_some_and(|(once, token)| lock.record_success(context, owner, once, token));
                 ReleaseReply {

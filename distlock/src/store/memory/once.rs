@@ -6,7 +6,7 @@ use super::context::CommandContext;
 use super::holds::{HoldState, StoredRecord};
 use super::lock::MemoryLock;
 use crate::fencing::FencingToken;
-use crate::protocol::messages::{Acquire, OwnerNumber};
+use crate::protocol::messages::{Acquire, OwnerId};
 use crate::protocol::once::{Once, Record};
 
 impl MemoryLock {
@@ -18,7 +18,7 @@ impl MemoryLock {
     ) -> Option<Record> {
         let once = request.once?;
         // A hold that was granted to this owner is judged by its acquisition.
-        let granted = self.held_since(context, request.owner);
+        let granted = self.held_since(context, request.target.owner);
         let stored = self.records.get_mut(&once.selector)?;
         if stored.record.since > context.wall {
             // The clock stepped back.
@@ -38,7 +38,7 @@ impl MemoryLock {
     pub(super) fn record_before_hold(
         &mut self,
         context: &CommandContext<'_>,
-        owner: OwnerNumber,
+        owner: OwnerId,
         once: &Once,
     ) -> Option<Record> {
         let since = self.held_since(context, owner)?;
@@ -51,7 +51,7 @@ impl MemoryLock {
     pub(super) fn record_success(
         &mut self,
         context: &CommandContext<'_>,
-        owner: OwnerNumber,
+        owner: OwnerId,
         once: &Once,
         token: FencingToken,
     ) -> bool {
@@ -79,7 +79,7 @@ impl MemoryLock {
 
     /// Returns when an owner acquired its hold, unless that was revoked or released. After a step
     /// of the clock back, that is now, as in the record of a success.
-    fn held_since(&mut self, context: &CommandContext<'_>, owner: OwnerNumber) -> Option<u64> {
+    fn held_since(&mut self, context: &CommandContext<'_>, owner: OwnerId) -> Option<u64> {
         let hold = self.holds.get_mut(&context.owner_id(owner))?;
         (hold.state == HoldState::Held).then_some(hold.since.min(context.wall))
     }

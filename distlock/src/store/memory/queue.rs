@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
-use crate::protocol::messages::OwnerNumber;
+use crate::protocol::messages::OwnerId;
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
 use crate::util::clock::BootInstant;
@@ -23,14 +23,14 @@ const MAX_EXAMINED: usize = 100;
 
 /// An acquisition, unique among all clients.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct OwnerId {
+pub(super) struct Owner {
     pub(super) client: ClientId,
-    pub(super) owner: OwnerNumber,
+    pub(super) owner: OwnerId,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct QueueEntry {
-    pub(super) owner_id: OwnerId,
+    pub(super) owner_id: Owner,
     /// The key as the waiter wrote it.
     pub(super) key: LockKey,
     pub(super) kind: Kind,
@@ -46,7 +46,7 @@ pub(super) struct QueueEntry {
 pub(super) struct Queue {
     /// Entries by arrival.
     pub(super) entries: BTreeMap<u64, QueueEntry>,
-    order_by_owner: HashMap<OwnerId, u64>,
+    order_by_owner: HashMap<Owner, u64>,
     pub(super) expires_at: BootInstant,
 }
 
@@ -66,7 +66,7 @@ impl Queue {
         self.entries.len()
     }
 
-    pub(super) fn contains(&self, owner_id: &OwnerId) -> bool {
+    pub(super) fn contains(&self, owner_id: &Owner) -> bool {
         self.order_by_owner.contains_key(owner_id)
     }
 
@@ -99,11 +99,11 @@ impl Queue {
 
     /// Returns the waiters in a part of the queue, which depends on the number. Multiples of the
     /// golden section spread evenly, for any owners of a client.
-    pub(super) fn slice(&self, number: OwnerNumber) -> impl Iterator<Item = &QueueEntry> {
+    pub(super) fn slice(&self, number: OwnerId) -> impl Iterator<Item = &QueueEntry> {
         let mut first = 0;
         if self.len() > MAX_EXAMINED {
             // As in `lua/acquire.lua`, to the last bit.
-            let section = ((number % 1_000_000_000) as f64 * 0.618_033_988_749_894_9).fract();
+            let section = ((number.0 % 1_000_000_000) as f64 * 0.618_033_988_749_894_9).fract();
             let end = (section * (self.len() + MAX_EXAMINED) as f64) as usize + 1;
             first = end
                 .saturating_sub(MAX_EXAMINED)
@@ -112,7 +112,7 @@ impl Queue {
         self.entries.values().skip(first).take(MAX_EXAMINED)
     }
 
-    pub(super) fn remove(&mut self, owner_id: &OwnerId) {
+    pub(super) fn remove(&mut self, owner_id: &Owner) {
         if let Some(order) = self.order_by_owner.remove(owner_id) {
             self.entries.remove(&order);
         }

@@ -10,7 +10,7 @@ use once_cell::sync::Lazy;
 
 use super::context::{CommandContext, MAX_WORK, RegisteredClient};
 use super::lock::MemoryLock;
-use super::queue::OwnerId;
+use super::queue::Owner;
 use crate::error::{LockKind, Outage};
 use crate::key::LockKey;
 use crate::protocol::store_error::StoreError;
@@ -141,7 +141,7 @@ pub(super) struct MemoryLocks {
     pub(super) sweep_order: VecDeque<Arc<str>>,
     /// The owners that were released while another thread was about to acquire for them, and until
     /// when their acquires are rejected.
-    cancelled: VecDeque<(OwnerId, BootInstant)>,
+    cancelled: VecDeque<(Owner, BootInstant)>,
 }
 
 impl MemoryLocks {
@@ -182,12 +182,12 @@ impl MemoryLocks {
     }
 
     /// Rejects the acquires of an owner from now on.
-    pub(super) fn cancel(&mut self, owner_id: OwnerId, now: BootInstant) {
+    pub(super) fn cancel(&mut self, owner_id: Owner, now: BootInstant) {
         self.cancelled.push_back((owner_id, now + CANCELLED_FOR));
     }
 
     /// Fails if the owner was already released.
-    pub(super) fn check_cancelled(&self, owner_id: &OwnerId) -> Result<(), StoreError> {
+    pub(super) fn check_cancelled(&self, owner_id: &Owner) -> Result<(), StoreError> {
         if self
             .cancelled
             .iter()
@@ -210,7 +210,7 @@ impl MemoryLocks {
     }
 
     fn sweep(&mut self, now: BootInstant) {
-        let has_ended = |(_, until): &(OwnerId, BootInstant)| *until <= now;
+        let has_ended = |(_, until): &(Owner, BootInstant)| *until <= now;
         while self.cancelled.front().is_some_and(has_ended) {
             self.cancelled.pop_front();
         }

@@ -89,7 +89,7 @@ impl LockStore for RedisStore {
         acquire: &'a Acquire<'a>,
         timeout: Duration,
     ) -> Option<BoxFuture<'a, StoreResult<AcquireReply>>> {
-        if !acquire.durability.is_none() {
+        if !acquire.target.durability.is_none() {
             return None;
         }
         let session = self.node.runtime_session()?;
@@ -113,7 +113,7 @@ impl LockStore for RedisStore {
         self.node.with_address(reply)
     }
 
-    async fn renew(&self, batch: &[Renewal], timeout: Duration) -> StoreResult<RenewReply> {
+    async fn renew(&self, batch: &[Renewal<'_>], timeout: Duration) -> StoreResult<RenewReply> {
         let reply = self.node.renew(batch, timeout).await;
         self.node.with_address(reply)
     }

@@ -87,7 +87,7 @@ impl ClusterStore {
         attempt: &Attempt,
         request: &Acquire<'_>,
     ) -> Result<Option<AcquireReply>, StoreError> {
-        let (node, slot, mut timeout) = (&attempt.node, slot(request.key), attempt.timeout);
+        let (node, slot, mut timeout) = (&attempt.node, slot(request.target.key), attempt.timeout);
         let topology = &self.nodes.topology;
         let session = node.commands.session()?;
         let deadline = topology.clock.now() + timeout;
@@ -126,7 +126,7 @@ impl LockStore for ClusterStore {
             Duration::ZERO => OPEN_TIMEOUT,
             wait => wait.min(OPEN_TIMEOUT),
         };
-        let mut route = Route::new(&self.nodes, request.key, timeout);
+        let mut route = Route::new(&self.nodes, request.target.key, timeout);
         route.open_deadline = route.open_deadline.max(clock.now() + open_timeout);
         // Set once a node has replied that the owner is queued or holds the lock.
         let mut has_state = false;
@@ -174,28 +174,28 @@ impl LockStore for ClusterStore {
         };
         if acquires
             .iter()
-            .any(|other| slot(other.key) != slot(first.key))
+            .any(|other| slot(other.target.key) != slot(first.target.key))
         {
             return Ok(None);
         }
-        let route = Route::new(&self.nodes, first.key, timeout);
+        let route = Route::new(&self.nodes, first.target.key, timeout);
         route
             .send(|to| async move { to.node.acquire_all(acquires, to.timeout).await })
             .await
     }
 
     async fn confirm(&self, confirm: &Confirm<'_>, timeout: Duration) -> StoreResult<Confirmation> {
-        let route = Route::of_entry(&self.nodes, confirm.key, timeout);
+        let route = Route::of_entry(&self.nodes, confirm.target.key, timeout);
         route
             .send(|to| async move { to.node.run_after(to.preceding(), confirm, to.timeout).await })
             .await
     }
 
     /// With one command for each hold, because none spans slots; written together.
-    async fn renew(&self, batch: &[Renewal], timeout: Duration) -> StoreResult<RenewReply> {
+    async fn renew(&self, batch: &[Renewal<'_>], timeout: Duration) -> StoreResult<RenewReply> {
         let clock = &*self.nodes.topology.clock;
         let renew = fan_out::renew(clock, batch.chunks(1).collect(), |one| {
-            let route = Route::of_renewal(&self.nodes, &one[0].key, timeout);
+            let route = Route::of_renewal(&self.nodes, one[0].target.key, timeout);
             let renew = move |to: Arc<Attempt>| async move {
                 to.node.run_after(to.preceding(), one, to.timeout).await
             };
@@ -209,14 +209,14 @@ impl LockStore for ClusterStore {
         downgrade: &Downgrade<'_>,
         timeout: Duration,
     ) -> StoreResult<Option<Proof>> {
-        let route = Route::of_hand_off(&self.nodes, downgrade.key, timeout);
+        let route = Route::of_hand_off(&self.nodes, downgrade.target.key, timeout);
         route
             .send(|to| async move { to.node.downgrade(downgrade, to.timeout).await })
             .await
     }
 
     async fn release(&self, release: &Release<'_>, timeout: Duration) -> StoreResult<ReleaseReply> {
-        let route = Route::of_hand_off(&self.nodes, release.key, timeout);
+        let route = Route::of_hand_off(&self.nodes, release.target.key, timeout);
         let released = route.send(|to| async move { to.node.release(release, to.timeout).await });
         let mut reply = released.await?;
         // The attempt may have had less time than the acquires.

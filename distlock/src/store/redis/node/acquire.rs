@@ -32,8 +32,8 @@ impl Node {
     ) -> BoxFuture<'a, Result<AcquireReply, StoreError>> {
         Box::pin(async move {
             let check = CheckQueue {
-                key: request.key.clone(),
-                kind: Form::of(request.kind.lock_kind(), false).other_kind(),
+                key: request.target.key.clone(),
+                kind: Form::of(request.target.kind.lock_kind(), false).other_kind(),
                 owners: Vec::new(),
             };
             let give_up_at = self.shared.client.clock.now() + timeout;
@@ -75,7 +75,7 @@ impl Node {
         let session = self.commands.session()?;
         // A proxy may have several servers behind it, and shares its connections to them among its
         // clients.
-        if session.is_proxied && !request.durability.is_none() {
+        if session.is_proxied && !request.target.durability.is_none() {
             let detail = "`min_replicas` and `fsync` do not work through a proxy that reads the commands; connect to \
                 the server directly";
             return Err(StoreError::new(Outage::Unsupported, detail).mark_unsent());
@@ -107,15 +107,11 @@ impl Node {
         reply: AcquireReply,
         timeout: Duration,
     ) -> Result<AcquireReply, StoreError> {
-        if request.durability.is_none() || !matches!(reply, AcquireReply::Held(_)) {
+        if request.target.durability.is_none() || !matches!(reply, AcquireReply::Held(_)) {
             return Ok(reply);
         }
         let confirm = Confirm {
-            key: request.key,
-            kind: request.kind,
-            owner: request.owner,
-            timing: request.timing,
-            durability: request.durability,
+            target: request.target,
             once: request.once,
         };
         match self.run(&confirm, timeout).await {

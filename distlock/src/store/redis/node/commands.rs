@@ -11,26 +11,32 @@ use crate::store::redis::wire::scripts::Form;
 impl Node {
     pub(crate) async fn renew(
         &self,
-        batch: &[Renewal],
+        batch: &[Renewal<'_>],
         timeout: Duration,
     ) -> StoreResult<RenewReply> {
-        let form = |renewal: &Renewal| Form::of(renewal.kind.lock_kind(), false);
-        let parts: Vec<_> = if self
-            .renewals
-            .session()
-            .is_ok_and(|session| session.is_proxied)
-        {
+        let form = |renewal: &Renewal<'_>| Form::of(renewal.target.kind.lock_kind(), false);
+        // Those with the same script together. The reply names the holds by their places in `batch`.
+        let mut places: Vec<_> = (0..batch.len()).collect();
+        places.sort_by_key(|place| form(&batch[*place]));
+        let batch: Vec<_> = places.iter().map(|place| batch[*place]).collect();
+        let session = self.renewals.session();
+        let is_proxied = session.is_ok_and(|session| session.is_proxied);
+        let parts: Vec<_> = if is_proxied {
             batch.chunks(1).collect()
         } else {
             (batch.chunk_by(|a, b| form(a) == form(b)))
                 .flat_map(|alike| alike.chunks(form(&alike[0]).max_renewals()))
                 .collect()
         };
-        if let [whole] = parts[..] {
-            return self.run(whole, timeout).await;
-        }
         let clock = &*self.shared.client.clock;
-        fan_out::renew(clock, parts, |part| Box::pin(self.run(part, timeout))).await
+        let mut reply = match parts[..] {
+            [whole] => self.run(whole, timeout).await?,
+            _ => fan_out::renew(clock, parts, |part| Box::pin(self.run(part, timeout))).await?,
+        };
+        for (place, _) in &mut reply.failures {
+            *place = places[*place];
+        }
+        Ok(reply)
     }
 
     pub(crate) async fn check_queues(

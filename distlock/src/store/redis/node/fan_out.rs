@@ -15,8 +15,8 @@ type Sending<'a, T> = BoxFuture<'a, StoreResult<T>>;
 /// Runs renewals.
 pub(crate) async fn renew<'a>(
     clock: &dyn Clock,
-    parts: Vec<&'a [Renewal]>,
-    send: impl Fn(&'a [Renewal]) -> Sending<'a, RenewReply>,
+    parts: Vec<&'a [Renewal<'a>]>,
+    send: impl Fn(&'a [Renewal<'a>]) -> Sending<'a, RenewReply>,
 ) -> StoreResult<RenewReply> {
     let sent_at = clock.now();
     let replies = run_all(parts.iter().map(|part| send(part)).collect()).await?;

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
-use crate::protocol::messages::{Acquire, AcquireReply, Grant, OwnerNumber};
+use crate::protocol::messages::{Acquire, AcquireReply, Grant, OwnerId};
 use crate::protocol::rules::rule;
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
@@ -41,7 +41,7 @@ const RELEASE_TIMEOUT: Duration = Duration::from_millis(100);
 /// What a call wants.
 #[derive(Clone)]
 struct Wanted {
-    caller: OwnerNumber,
+    caller: OwnerId,
     key: LockKey,
     timing: Timing,
     metadata: Option<Arc<str>>,
@@ -56,24 +56,24 @@ impl Quorum {
         timeout: Duration,
     ) -> Result<AcquireReply, StoreError> {
         let wanted = Wanted {
-            caller: acquire.owner,
-            key: acquire.key.clone(),
-            timing: acquire.timing,
+            caller: acquire.target.owner,
+            key: acquire.target.key.clone(),
+            timing: acquire.target.timing,
             metadata: acquire.metadata.map(Arc::from),
             timeout,
             started: self.clock.now(),
         };
-        if let Some(hold) = self.find_hold(acquire.owner) {
+        if let Some(hold) = self.find_hold(acquire.target.owner) {
             return Ok(AcquireReply::Held(hold.proof(hold.attempt.started)));
         }
-        self.register(acquire.owner);
+        self.register(acquire.target.owner);
         let reply = if acquire.wait.is_zero() {
             self.try_acquire(wanted).await
         } else {
             self.acquire_or_wait(&wanted, acquire.wait).await
         };
         if !matches!(reply, Ok(AcquireReply::Held(_) | AcquireReply::Queued(_))) {
-            self.forget(acquire.owner);
+            self.forget(acquire.target.owner);
         }
         reply
     }
@@ -206,7 +206,7 @@ impl Quorum {
         let started = self.clock.now();
         let attempt = Arc::new(Attempt {
             key: wanted.key.clone(),
-            owner: self.random.next(),
+            owner: OwnerId(self.random.next()),
             timing: wanted.timing,
             metadata: wanted.metadata.clone(),
             floor: self.newest_time() + TOKEN_LEAD_MICROS,
@@ -324,7 +324,7 @@ impl Quorum {
     }
 
     /// Ends the wait of a caller. Its turn lasts until it releases.
-    fn keep_turn(&self, caller: OwnerNumber, mut turn: OwnedMutexGuard<Turn>, hold: &Hold) {
+    fn keep_turn(&self, caller: OwnerId, mut turn: OwnedMutexGuard<Turn>, hold: &Hold) {
         *turn = hold.attempt.is_contended.load(Ordering::Relaxed);
         self.update(caller, |acquisition| {
             (acquisition.waiting, acquisition.turn) = (None, Some(turn));

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::config::options::Durability;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
-use crate::protocol::messages::{OwnerNumber, Proof, ReleaseReply};
+use crate::protocol::messages::{OwnerId, Proof, ReleaseReply, Target};
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
 use crate::store::command::Release;
@@ -23,7 +24,7 @@ pub(super) struct Attempt {
     pub(super) key: LockKey,
     /// The owner id that the nodes know. Each attempt has another, so that the release of one
     /// cannot free the lock of the next.
-    pub(super) owner: OwnerNumber,
+    pub(super) owner: OwnerId,
     pub(super) timing: Timing,
     pub(super) metadata: Option<Arc<str>>,
     /// The token that every node gives whose clock, and last token, have not reached it.
@@ -87,9 +88,13 @@ impl Attempt {
             return None;
         }
         let release = Release {
-            key: &self.key,
-            kind: Kind::Mutex,
-            owner: self.owner,
+            target: Target {
+                key: &self.key,
+                kind: Kind::Mutex,
+                owner: self.owner,
+                timing: self.timing,
+                durability: Durability::NONE,
+            },
             keep_for,
             after_unanswered: traces.was_unanswered,
             success: None,

@@ -19,8 +19,8 @@ use crate::config;
 use crate::error::Outage;
 use crate::key::LockKey;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, Inspection, OwnerNumber,
-    Proof, ReleaseReply, RenewReply, Renewal, RevokeReply,
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, Inspection, OwnerId, Proof,
+    ReleaseReply, RenewReply, Renewal, RevokeReply,
 };
 use crate::protocol::rules::rule;
 use crate::protocol::store_error::StoreError;
@@ -58,7 +58,7 @@ pub(super) struct Quorum {
     events: EventSink,
     /// The runtime that sends all commands, regardless of the caller's.
     runtime: Handle,
-    acquisitions: Mutex<HashMap<OwnerNumber, Acquisition>>,
+    acquisitions: Mutex<HashMap<OwnerId, Acquisition>>,
     /// The turns of this client's calls, for each key that they wait for or hold.
     turns: Mutex<HashMap<LockKey, Weak<tokio::sync::Mutex<Turn>>>>,
 }
@@ -174,7 +174,7 @@ impl Quorum {
     }
 
     /// Registers a caller. Releases that got no reply may have been given up meanwhile.
-    fn register(&self, caller: OwnerNumber) {
+    fn register(&self, caller: OwnerId) {
         let (mut acquisitions, now) = (lock(&self.acquisitions), self.clock.now());
         // Only before the table grows, not on every insert.
         if acquisitions.len() == acquisitions.capacity() {
@@ -201,24 +201,20 @@ impl Quorum {
     }
 
     /// Changes what a caller has. Returns `None` if it has nothing.
-    fn update<T>(
-        &self,
-        caller: OwnerNumber,
-        change: impl FnOnce(&mut Acquisition) -> T,
-    ) -> Option<T> {
+    fn update<T>(&self, caller: OwnerId, change: impl FnOnce(&mut Acquisition) -> T) -> Option<T> {
         lock(&self.acquisitions).get_mut(&caller).map(change)
     }
 
     /// Forgets what a caller had, and ends its turn.
-    fn forget(&self, caller: OwnerNumber) {
+    fn forget(&self, caller: OwnerId) {
         lock(&self.acquisitions).remove(&caller);
     }
 
-    fn knows(&self, caller: OwnerNumber) -> bool {
+    fn knows(&self, caller: OwnerId) -> bool {
         lock(&self.acquisitions).contains_key(&caller)
     }
 
-    fn find_hold(&self, caller: OwnerNumber) -> Option<Hold> {
+    fn find_hold(&self, caller: OwnerId) -> Option<Hold> {
         let acquisitions = lock(&self.acquisitions);
         let Acquisition { attempt, token, .. } = acquisitions.get(&caller)?;
         Some(Hold {
@@ -251,10 +247,12 @@ impl LockStore for Arc<Quorum> {
     }
 
     async fn confirm(&self, confirm: &Confirm<'_>, timeout: Duration) -> StoreResult<Confirmation> {
-        Ok(Quorum::confirm(self, confirm.owner, timeout).await?.into())
+        Ok(Quorum::confirm(self, confirm.target.owner, timeout)
+            .await?
+            .into())
     }
 
-    async fn renew(&self, batch: &[Renewal], timeout: Duration) -> StoreResult<RenewReply> {
+    async fn renew(&self, batch: &[Renewal<'_>], timeout: Duration) -> StoreResult<RenewReply> {
         Ok(Quorum::renew(self, batch, timeout).await)
     }
 
@@ -263,7 +261,7 @@ impl LockStore for Arc<Quorum> {
     }
 
     async fn release(&self, release: &Release<'_>, timeout: Duration) -> StoreResult<ReleaseReply> {
-        Quorum::release(self, release.owner, release.keep_for, timeout).await
+        Quorum::release(self, release.target.owner, release.keep_for, timeout).await
     }
 
     async fn check_queues(

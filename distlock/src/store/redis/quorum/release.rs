@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use crate::protocol::messages::{OwnerNumber, ReleaseReply};
+use crate::protocol::messages::{OwnerId, ReleaseReply};
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::quorum::Quorum;
 use crate::store::redis::quorum::attempt::Attempt;
@@ -28,7 +28,7 @@ impl Quorum {
     /// Ends the attempts of a caller, and releases the last one. The others are released already.
     pub(super) async fn release(
         self: &Arc<Self>,
-        owner: OwnerNumber,
+        owner: OwnerId,
         keep_for: Duration,
         timeout: Duration,
     ) -> Result<ReleaseReply, StoreError> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::error::Outage;
-use crate::protocol::messages::{OwnerNumber, Proof, RenewReply, Renewal, RenewalFailure};
+use crate::protocol::messages::{OwnerId, Proof, RenewReply, Renewal, RenewalFailure};
 use crate::protocol::rules::rule;
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::quorum::Quorum;
@@ -17,13 +17,13 @@ impl Quorum {
     /// Extends holds on all nodes. A hold that continues is repaired on the nodes that lost it.
     pub(super) async fn renew(
         self: &Arc<Self>,
-        batch: &[Renewal],
+        batch: &[Renewal<'_>],
         timeout: Duration,
     ) -> RenewReply {
         let sent_at = self.clock.now();
         let (mut holds, mut indices, mut failures) = (Vec::new(), Vec::new(), Vec::new());
         for (index, renewal) in batch.iter().enumerate() {
-            match self.find_hold(renewal.owner) {
+            match self.find_hold(renewal.target.owner) {
                 Some(hold) => {
                     holds.push(hold);
                     indices.push(index);
@@ -40,7 +40,7 @@ impl Quorum {
     /// Extends the hold of a call that has waited. Returns `None` if it has expired.
     pub(super) async fn confirm(
         self: &Arc<Self>,
-        owner: OwnerNumber,
+        owner: OwnerId,
         timeout: Duration,
     ) -> Result<Option<Proof>, StoreError> {
         let sent_at = self.clock.now();

@@ -7,7 +7,7 @@ use crate::config::options::Durability;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::holder_name;
-use crate::protocol::messages::{Acquire, OwnerNumber, Proof};
+use crate::protocol::messages::{Acquire, OwnerId, Proof};
 use crate::protocol::store_error::StoreError;
 use crate::store::client_id::ClientId;
 use crate::store::redis::wire::argument::ArgText;
@@ -81,20 +81,20 @@ impl<'a> ScriptContext<'a> {
     }
 
     /// Returns the argument that names an owner.
-    pub(crate) fn owner(&self, owner: OwnerNumber) -> ArgText {
+    pub(crate) fn owner(&self, owner: OwnerId) -> ArgText {
         ArgText::new()
             .text(self.client.as_str())
             .text(":")
-            .number(owner)
+            .number(owner.0)
     }
 
     /// Returns the start of the value of a lock that an owner holds.
-    pub(crate) fn start_of_value(&self, owner: OwnerNumber) -> ArgText {
+    pub(crate) fn start_of_value(&self, owner: OwnerId) -> ArgText {
         ArgText::new()
             .text(self.names.layout)
             .text(self.client.as_str())
             .text(":")
-            .number(owner)
+            .number(owner.0)
             .text(" ")
     }
 
@@ -122,11 +122,11 @@ impl<'a> ScriptContext<'a> {
 
     /// The same for a call that may run at most once.
     pub(crate) fn describe_conflict_of(&self, acquire: &Acquire<'_>, error_text: &str) -> String {
-        let detail = self.describe_conflict(acquire.key, error_text);
+        let detail = self.describe_conflict(acquire.target.key, error_text);
         match acquire.once {
             None => detail,
             Some(once) => {
-                let record = self.names.record(acquire.key, &once.selector);
+                let record = self.names.record(acquire.target.key, &once.selector);
                 format!("{detail} or at its success record `{record}`")
             }
         }

@@ -8,8 +8,8 @@ use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, Inspection, OwnerNumber,
-    Proof, ReleaseReply, RenewReply, Renewal, RenewalFailure, RevokeReply,
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, Inspection, OwnerId, Proof,
+    ReleaseReply, RenewReply, Renewal, RenewalFailure, RevokeReply,
 };
 use crate::protocol::once::Once;
 use crate::protocol::store_error::{Code, StoreError};
@@ -32,10 +32,10 @@ impl ScriptCall for Acquire<'_> {
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let once = self.once;
-        let form = Form::of(self.kind.lock_kind(), once.is_some());
+        let form = Form::of(self.target.kind.lock_kind(), once.is_some());
         let mut cmd = context.script_in(form, ScriptId::Acquire, script_ref);
         let record = once.map(|once| &*once.selector);
-        (context.names).append_all(&mut cmd, self.key, &KeyKind::DECLARED, record);
+        (context.names).append_all(&mut cmd, self.target.key, &KeyKind::DECLARED, record);
         let settings = context.settings;
         let rest = ArgText::new()
             .number(context.apply_by())
@@ -43,19 +43,19 @@ impl ScriptCall for Acquire<'_> {
             .number(millis(self.wait))
             .text(" ")
             .number(settings.max_waiters.into());
-        let mut rest = context.names.append_channels(rest, self.key);
+        let mut rest = context.names.append_channels(rest, self.target.key);
         if let Some(Once { gap, ttl, .. }) = once {
             rest = (rest.text("\n").number(millis(*gap)))
                 .text(" ")
                 .number(millis(*ttl));
         }
-        cmd.arg(context.start_of_value(self.owner))
+        cmd.arg(context.start_of_value(self.target.owner))
             .arg(rest)
-            .arg(millis(self.timing.ttl()))
+            .arg(millis(self.target.timing.ttl()))
             .arg(millis(settings.fence_ttl))
             .arg(&*context.holder_name(self.metadata));
         if form == Form::Counted {
-            cmd.arg(counted::kind_argument(self.kind));
+            cmd.arg(counted::kind_argument(self.target.kind));
         }
         cmd
     }
@@ -75,7 +75,7 @@ impl ScriptCall for Acquire<'_> {
             let reply = match decode_record(&text, at) {
                 Some(record) => AcquireReply::AlreadyRan(record),
                 None => AcquireReply::KeyConflict(context.describe_record_conflict(
-                    self.key,
+                    self.target.key,
                     self.once.map_or("", |once| &once.selector),
                 )),
             };
@@ -126,9 +126,9 @@ impl ScriptCall for [Acquire<'_>] {
         cmd.arg(3 * self.len());
         for request in self {
             let kinds = [KeyKind::Lock, KeyKind::Queue, KeyKind::Fence];
-            context.names.append(&mut cmd, request.key, &kinds);
+            context.names.append(&mut cmd, request.target.key, &kinds);
         }
-        let ttl = self.iter().map(|request| request.timing.ttl());
+        let ttl = self.iter().map(|request| request.target.timing.ttl());
         // All requests have the same options.
         let metadata = self.first().and_then(|request| request.metadata);
         cmd.arg(millis(ttl.max().unwrap_or_default()))
@@ -136,7 +136,7 @@ impl ScriptCall for [Acquire<'_>] {
             .arg(millis(context.settings.fence_ttl))
             .arg(&*context.holder_name(metadata));
         for request in self {
-            cmd.arg(context.owner(request.owner));
+            cmd.arg(context.owner(request.target.owner));
         }
         cmd
     }
@@ -160,16 +160,16 @@ impl ScriptCall for Confirm<'_> {
     type Reply = Confirmation;
 
     fn durability(&self) -> Durability {
-        self.durability
+        self.target.durability
     }
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let form = Form::of(self.kind.lock_kind(), self.once.is_some());
+        let form = Form::of(self.target.kind.lock_kind(), self.once.is_some());
         let mut cmd = context.script_in(form, ScriptId::Confirm, script_ref);
         let record = self.once.map(|once| &*once.selector);
-        (context.names).append_all(&mut cmd, self.key, &[KeyKind::Lock], record);
-        cmd.arg(context.owner(self.owner))
-            .arg(millis(self.timing.ttl()));
+        (context.names).append_all(&mut cmd, self.target.key, &[KeyKind::Lock], record);
+        cmd.arg(context.owner(self.target.owner))
+            .arg(millis(self.target.timing.ttl()));
         if let Some(once) = self.once {
             cmd.arg(millis(once.gap));
         }
@@ -196,30 +196,30 @@ impl ScriptCall for Confirm<'_> {
     }
 }
 
-impl ScriptCall for [Renewal] {
+impl ScriptCall for [Renewal<'_>] {
     type Reply = RenewReply;
 
     const RENEWS: bool = true;
 
     fn durability(&self) -> Durability {
-        let needs = self.iter().map(|renewal| renewal.durability);
+        let needs = self.iter().map(|renewal| renewal.target.durability);
         needs.fold(Durability::NONE, Durability::and)
     }
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let kind = self
             .first()
-            .map_or(LockKind::Mutex, |first| first.kind.lock_kind());
+            .map_or(LockKind::Mutex, |first| first.target.kind.lock_kind());
         let form = Form::of(kind, false);
         let mut cmd = context.script_in(form, ScriptId::Renew, script_ref);
         cmd.arg(self.len());
         for renewal in self {
-            cmd.arg(context.names.lock(&renewal.key));
+            cmd.arg(context.names.lock(renewal.target.key));
         }
         for renewal in self {
-            let owner = context.owner(renewal.owner);
+            let owner = context.owner(renewal.target.owner);
             cmd.arg(owner.text(" ").number(renewal.token.get()))
-                .arg(millis(renewal.timing.ttl()));
+                .arg(millis(renewal.target.timing.ttl()));
         }
         cmd
     }
@@ -266,22 +266,22 @@ impl ScriptCall for Release<'_> {
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let once = self.success.map(|(once, _)| once);
-        let form = Form::of(self.kind.lock_kind(), once.is_some());
+        let form = Form::of(self.target.kind.lock_kind(), once.is_some());
         let mut cmd = context.script_in(form, ScriptId::Release, script_ref);
         let record = once.map(|once| &*once.selector);
-        (context.names).append_all(&mut cmd, self.key, &KeyKind::DECLARED, record);
+        (context.names).append_all(&mut cmd, self.target.key, &KeyKind::DECLARED, record);
         let rest = ArgText::new()
             .number(millis(self.keep_for))
             .text(" ")
             .number(millis(context.settings.fence_ttl));
-        let mut rest = context.names.append_channels(rest, self.key);
+        let mut rest = context.names.append_channels(rest, self.target.key);
         if let Some((Once { gap, ttl, .. }, token)) = self.success {
             rest = (rest.text("\n").number(token.get()).text(" "))
                 .number(millis(*gap))
                 .text(" ")
                 .number(millis(*ttl));
         }
-        cmd.arg(context.start_of_value(self.owner)).arg(rest);
+        cmd.arg(context.start_of_value(self.target.owner)).arg(rest);
         cmd
     }
 
@@ -311,7 +311,7 @@ impl ScriptCall for Release<'_> {
 
     /// A counted lock is not at keys that are in use as another kind.
     fn conflict_reply(&self, _: &ScriptContext<'_>, error_text: &str) -> Option<Self::Reply> {
-        let is_other_kind = self.kind != Kind::Mutex && error_text.starts_with("WRONGTYPE");
+        let is_other_kind = self.target.kind != Kind::Mutex && error_text.starts_with("WRONGTYPE");
         is_other_kind.then_some((ReleaseReply::default(), false))
     }
 }
@@ -394,10 +394,7 @@ fn decode_queue_check(
 }
 
 /// Reads indices of a check's owners.
-fn decode_owners(
-    check: &CheckQueue,
-    indices: Option<Value>,
-) -> Result<Vec<OwnerNumber>, StoreError> {
+fn decode_owners(check: &CheckQueue, indices: Option<Value>) -> Result<Vec<OwnerId>, StoreError> {
     let mut indices = ReplyReader::from_list(indices.unwrap_or(Value::Nil))?;
     let mut owners = Vec::new();
     while let Some(index) = indices.next() {

@@ -29,17 +29,17 @@ impl ScriptCall for Downgrade<'_> {
     type Reply = (Option<Proof>, bool);
 
     fn durability(&self) -> Durability {
-        self.durability
+        self.target.durability
     }
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let mut cmd = context.script_in(Form::Counted, ScriptId::Downgrade, script_ref);
-        (context.names).append_all(&mut cmd, self.key, &KeyKind::DECLARED, None);
+        (context.names).append_all(&mut cmd, self.target.key, &KeyKind::DECLARED, None);
         let rest = ArgText::new().number(millis(context.settings.fence_ttl));
-        cmd.arg(context.owner(self.owner))
+        cmd.arg(context.owner(self.target.owner))
             .arg(self.token.to_string())
-            .arg(millis(self.timing.ttl()))
-            .arg(context.names.append_channels(rest, self.key));
+            .arg(millis(self.target.timing.ttl()))
+            .arg(context.names.append_channels(rest, self.target.key));
         cmd
     }
 
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
     use crate::fencing::FencingToken;
     use crate::key::LockKey;
-    use crate::protocol::messages::{Acquire, AcquireReply, HolderView};
+    use crate::protocol::messages::{Acquire, AcquireReply, HolderView, OwnerId, Target};
     use crate::protocol::timing::Timing;
     use crate::store::client_id::ClientId;
     use crate::store::redis::wire::names::Names;
@@ -98,14 +98,16 @@ mod tests {
             events: &events,
         };
         let request = Acquire {
-            key: &LockKey::new("k").unwrap(),
-            kind: Kind::Permits {
-                permits: 3,
-                weight: 1,
+            target: Target {
+                key: &LockKey::new("k").unwrap(),
+                kind: Kind::Permits {
+                    permits: 3,
+                    weight: 1,
+                },
+                owner: OwnerId(7),
+                timing: Timing::new(Duration::from_secs(9)),
+                durability: Durability::NONE,
             },
-            owner: 7,
-            timing: Timing::new(Duration::from_secs(9)),
-            durability: Durability::NONE,
             wait: Duration::ZERO,
             metadata: None,
             once: None,
@@ -130,7 +132,7 @@ mod tests {
             )
         };
         let holders = vec![HolderView {
-            local_owner: Some(7),
+            local_owner: Some(OwnerId(7)),
             this_process: true,
             token: FencingToken::new(900),
             weight: 2,
