@@ -10,14 +10,14 @@ use syn::parse::{ParseStream, Parser};
 use syn::spanned::Spanned as _;
 use syn::{Expr, ExprPath, Lit, LitInt, LitStr, Path, Token, parse_quote};
 
-use crate::args::once::Once;
+use crate::args::once::OnceArguments;
 use crate::captures;
+use crate::conditions::{OnBusy, RunConditions};
 use crate::duration::Time;
 use crate::errors::Errors;
-use crate::kind::{Count, Kind, Mode};
+use crate::kind::{Count, KindArguments, Mode};
 use crate::limits::{self, MAX_KEYS, MAX_METADATA, is_hidden};
 use crate::names::{Argument, argument_list};
-use crate::policy::{OnBusy, Policy};
 use crate::value::{self, string_literal, without_groups};
 
 mod control_flow;
@@ -33,10 +33,10 @@ pub(crate) struct Args {
     pub(crate) wait: Option<Time>,
     pub(crate) max_hold: Option<Time>,
     pub(crate) min_hold: Option<Time>,
-    pub(crate) once: Once,
-    pub(crate) policy: Policy,
+    pub(crate) once: OnceArguments,
+    pub(crate) conditions: RunConditions,
     pub(crate) min_replicas: Option<u32>,
-    pub(crate) kind: Kind,
+    pub(crate) kind: KindArguments,
     pub(crate) manager: Option<Expr>,
     pub(crate) finish_on_loss: bool,
     pub(crate) on_error: Option<Expr>,
@@ -57,10 +57,10 @@ impl Args {
             wait: None,
             max_hold: None,
             min_hold: None,
-            once: Once::default(),
-            policy: Policy::default(),
+            once: OnceArguments::default(),
+            conditions: RunConditions::default(),
             min_replicas: None,
-            kind: Kind::default(),
+            kind: KindArguments::default(),
             manager: None,
             finish_on_loss: false,
             on_error: None,
@@ -105,8 +105,8 @@ impl Args {
         }
         args.check_durations(&given, errors);
         args.kind.check(args.several_keys, errors);
-        args.policy.check(errors);
-        Once::check(&given, errors);
+        args.conditions.check(errors);
+        OnceArguments::check(&given, errors);
         if !given.contains(Argument::Key) && !given.contains(Argument::Keys) {
             errors.push_at(
                 attribute,
@@ -129,9 +129,9 @@ impl Args {
             Argument::OncePer => self.once.per = time(limits::RECORD, value)?,
             Argument::OnceFor => self.once.value = Some(once::read_value(value)?),
             Argument::RecordTtl => self.once.record_ttl = time(limits::RECORD, value)?,
-            Argument::OnBusy => self.policy.on_busy = Some(OnBusy::read(argument, value)?),
-            Argument::RunIf => self.policy.run_if = Some(value::expression(argument, value)?),
-            Argument::LockIf => self.policy.lock_if = Some(value::expression(argument, value)?),
+            Argument::OnBusy => self.conditions.on_busy = Some(OnBusy::read(argument, value)?),
+            Argument::RunIf => self.conditions.run_if = Some(value::expression(argument, value)?),
+            Argument::LockIf => self.conditions.lock_if = Some(value::expression(argument, value)?),
             Argument::MinReplicas => self.min_replicas = Some(read_min_replicas(argument, &value)?),
             Argument::Permits => self.kind.permits = Some(Count::read(argument, value)?),
             Argument::Weight => self.kind.weight = Some(Count::read(argument, value)?),
@@ -188,7 +188,7 @@ impl Args {
         let times = [&self.lease, &self.wait, &self.max_hold, &self.min_hold];
         let mut exprs = (times.into_iter().flatten().filter_map(Time::expr))
             .chain(self.once.exprs())
-            .chain(self.policy.conditions())
+            .chain(self.conditions.conditions())
             .chain(&self.metadata)
             .chain(&self.manager);
         self.kind.mentions(parameter)

@@ -9,11 +9,11 @@ use syn::{
 
 use crate::args::Args;
 use crate::captures;
+use crate::conditions::OnBusy;
 use crate::errors::Errors;
-use crate::function::{Boxed, Form, Function};
+use crate::function::{Boxed, Function, FunctionForm};
 use crate::key_fn::{self, map_group};
 use crate::lazy;
-use crate::policy::OnBusy;
 use crate::request::{key_builder, request, skip};
 use crate::template::Template;
 
@@ -36,11 +36,11 @@ fn try_expand(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream>
         let templates: Vec<_> = templates.collect();
         check_keys(&args.keys, &templates, &mut errors);
         lazy::check(&function, &mut errors);
-        let returns_skip = matches!(args.policy.on_busy, Some(OnBusy::Skip));
+        let returns_skip = matches!(args.conditions.on_busy, Some(OnBusy::Skip));
         if args.on_error.is_none() || returns_skip {
             check_can_return(&function, returns_skip, &mut errors);
         }
-        let on_busy = args.policy.on_busy.as_ref().and_then(OnBusy::function);
+        let on_busy = args.conditions.on_busy.as_ref().and_then(OnBusy::function);
         for (argument, value) in [("on_error", args.on_error.as_ref()), ("on_busy", on_busy)] {
             check_captures(argument, value, &function, &mut errors);
         }
@@ -59,8 +59,8 @@ fn try_expand(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream>
     };
     let is_generic = function.may_be_generic();
     let request = request(&args, &templates, is_generic);
-    let request = (args.policy).decide(&args.krate, &request, &skip(&args));
-    let lock = Lock {
+    let request = (args.conditions).decide(&args.krate, &request, &skip(&args));
+    let lock = LockExpansion {
         krate: &args.krate,
         key_names: (function.scope().names.into_iter())
             .filter(|name| {
@@ -70,7 +70,7 @@ fn try_expand(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream>
         request,
         output: Output::new(&function),
         on_error: args.on_error.as_ref(),
-        on_busy: args.policy.on_busy.as_ref(),
+        on_busy: args.conditions.on_busy.as_ref(),
         probes_success: args.min_hold.is_some() || args.once.is_given(),
     };
     let mut output = expand(&function, &lock);
@@ -166,7 +166,7 @@ fn attribute_span(item: &TokenStream) -> Span {
 //     fn reserve<'life0>(&'life0 self) -> Pin<Box<dyn Future<Output = T> + Send + 'async_trait>> {
 //         Box::pin(async move { LOCKED(BODY) })
 //     }
-fn expand(function: &Function, lock: &Lock<'_>) -> TokenStream {
+fn expand(function: &Function, lock: &LockExpansion<'_>) -> TokenStream {
     let Function {
         attrs,
         vis,
@@ -177,8 +177,8 @@ fn expand(function: &Function, lock: &Lock<'_>) -> TokenStream {
         form,
     } = function;
     let body = match form {
-        Form::Async => lock.wrap_body(statements, *braces),
-        Form::Boxed(boxed) => {
+        FunctionForm::Async => lock.wrap_body(statements, *braces),
+        FunctionForm::Boxed(boxed) => {
             let Boxed {
                 output: _,
                 before,
@@ -255,7 +255,7 @@ fn rebound_name(statement: &[TokenTree]) -> Option<&Ident> {
     (is_let && equals.as_char() == '=' && to == from).then_some(to)
 }
 
-struct Lock<'a> {
+struct LockExpansion<'a> {
     krate: &'a Path,
     /// The parameters that expressions before the body mention.
     key_names: Vec<Ident>,
@@ -266,7 +266,7 @@ struct Lock<'a> {
     probes_success: bool,
 }
 
-impl Lock<'_> {
+impl LockExpansion<'_> {
     // Input: BODY
     //
     // Output:
@@ -425,7 +425,7 @@ impl Output {
             None => Output::unit(name),
             // `#[async_trait]` adds a `()` that the user has not written, with its own span.
             Some(Type::Tuple(unit))
-                if unit.elems.is_empty() && matches!(function.form, Form::Boxed(_)) =>
+                if unit.elems.is_empty() && matches!(function.form, FunctionForm::Boxed(_)) =>
             {
                 Output::unit(name)
             }

@@ -21,10 +21,10 @@ pub(crate) struct Function {
     pub(crate) statements: TokenStream,
     /// The position of the body's braces.
     pub(crate) braces: Span,
-    pub(crate) form: Form,
+    pub(crate) form: FunctionForm,
 }
 
-pub(crate) enum Form {
+pub(crate) enum FunctionForm {
     /// `async fn`
     Async,
     /// An `async fn` as rewritten by `#[async_trait]`, see [`Boxed`].
@@ -75,7 +75,7 @@ impl Function {
                 bound_names(&parameter.pat, &mut names);
             }
         }
-        if matches!(self.form, Form::Boxed(_)) {
+        if matches!(self.form, FunctionForm::Boxed(_)) {
             names.retain(|name| {
                 let is_generated = is_generated_name(name);
                 patterns_are_hidden |= is_generated;
@@ -83,7 +83,7 @@ impl Function {
             });
         }
         let mut hidden = Vec::new();
-        if patterns_are_hidden && let Form::Boxed(boxed) = &self.form {
+        if patterns_are_hidden && let FunctionForm::Boxed(boxed) = &self.form {
             hidden_names(&boxed.statements, &mut hidden);
         }
         for parameter in &self.sig.generics.params {
@@ -122,9 +122,9 @@ impl Function {
     /// Returns the type of the body's value, or `None` for an implicit `()`.
     pub(crate) fn output(&self) -> Option<&Type> {
         match (&self.form, &self.sig.output) {
-            (Form::Boxed(boxed), _) => Some(&boxed.output),
-            (Form::Async, ReturnType::Type(_, output)) => Some(output),
-            (Form::Async, ReturnType::Default) => None,
+            (FunctionForm::Boxed(boxed), _) => Some(&boxed.output),
+            (FunctionForm::Async, ReturnType::Type(_, output)) => Some(output),
+            (FunctionForm::Async, ReturnType::Default) => None,
         }
     }
 }
@@ -219,13 +219,13 @@ impl Parsed {
             return None;
         };
         let form = if self.sig.asyncness.is_some() {
-            Form::Async
+            FunctionForm::Async
         } else if let Some(boxed) = Boxed::recognize(&self.sig.output, &statements) {
-            Form::Boxed(Box::new(boxed))
+            FunctionForm::Boxed(Box::new(boxed))
         } else {
             not_async(&self.sig, errors);
             // Sufficient to check the key.
-            Form::Async
+            FunctionForm::Async
         };
         Some(Function {
             attrs: self.attrs,

@@ -5,11 +5,11 @@ use quote::{ToTokens as _, quote, quote_spanned};
 use syn::{Attribute, FnArg, Path};
 
 use crate::errors::Errors;
-use crate::function::{Form, Function, bound_names};
+use crate::function::{Function, FunctionForm, bound_names};
 
 /// Reports a function that cannot have one.
 pub(crate) fn check(name: &Ident, function: &Function, errors: &mut Errors) {
-    if matches!(function.form, Form::Boxed(_)) {
+    if matches!(function.form, FunctionForm::Boxed(_)) {
         errors.push_at(
             name.span(),
             format!(

@@ -13,7 +13,7 @@ use crate::value::{self, string_literal, without_groups};
 
 /// The kind of the lock. Without arguments it is a mutex.
 #[derive(Default)]
-pub(crate) struct Kind {
+pub(crate) struct KindArguments {
     pub(crate) permits: Option<Count>,
     pub(crate) weight: Option<Count>,
     pub(crate) mode: Option<Mode>,
@@ -30,7 +30,7 @@ pub(crate) struct Mode {
     place: Span,
 }
 
-impl Kind {
+impl KindArguments {
     /// Reports arguments that contradict each other. `several_keys` is true with `keys`.
     pub(crate) fn check(&self, several_keys: bool, errors: &mut Errors) {
         let several = "cannot be used with `keys`, each of which one call holds at a time: write a single `key`, and \

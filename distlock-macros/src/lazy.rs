@@ -7,7 +7,7 @@ use syn::{
 };
 
 use crate::errors::Errors;
-use crate::function::{Form, Function, without_groups};
+use crate::function::{Function, FunctionForm, without_groups};
 
 /// Code that runs later.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,7 +46,7 @@ const TYPES: [(&str, Lazy); 12] = [
 /// Reports such a type anywhere in the return type.
 pub(crate) fn check(function: &Function, errors: &mut Errors) {
     // A plain `fn` has its own error.
-    if function.sig.asyncness.is_none() && matches!(function.form, Form::Async) {
+    if function.sig.asyncness.is_none() && matches!(function.form, FunctionForm::Async) {
         return;
     }
     let generics = lazy_parameters(&function.sig.generics);

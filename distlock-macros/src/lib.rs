@@ -3,6 +3,7 @@
 
 mod args;
 mod captures;
+mod conditions;
 mod duration;
 mod errors;
 mod expand;
@@ -12,7 +13,6 @@ mod kind;
 mod lazy;
 mod limits;
 mod names;
-mod policy;
 mod request;
 mod template;
 mod value;

@@ -6,15 +6,15 @@ use syn::spanned::Spanned as _;
 use syn::{LitStr, Path};
 
 use crate::args::Args;
+use crate::conditions::OnBusy;
 use crate::duration::Time;
-use crate::policy::OnBusy;
 use crate::template::{Part, Template};
 use crate::value;
 
 // Input: "{tenant:<tenant>}:<from>-<to>", lease = "15s"
 //
 // Output:
-//     ::distlock::__private::Request::new(
+//     ::distlock::__private::LockedCall::new(
 //         ::distlock::__private::KeyBuilder::new("{tenant:<tenant>}:<from>-<to>", 512usize)
 //             .literal("{tenant:")
 //             .value("tenant", ::distlock::__private::KeyValue::display(&tenant))
@@ -60,7 +60,7 @@ pub(crate) fn request(args: &Args, templates: &[Template], is_generic: bool) -> 
         Some(quote_spanned!(site=> .#name(#time)))
     });
     let once_for = args.once.value_call(krate, is_generic);
-    let on_busy = args.policy.on_busy.iter().map(|on_busy| match on_busy {
+    let on_busy = args.conditions.on_busy.iter().map(|on_busy| match on_busy {
         OnBusy::Skip => quote_spanned!(site=> .skip_busy()),
         OnBusy::Function(_) => quote_spanned!(site=> .replace_busy()),
     });
@@ -81,7 +81,7 @@ pub(crate) fn request(args: &Args, templates: &[Template], is_generic: bool) -> 
         quote_spanned!(site=> .metadata(#text))
     });
     quote_spanned! {site=>
-        #krate::__private::Request::new(#first) #(#more)*
+        #krate::__private::LockedCall::new(#first) #(#more)*
         #(#options)* #once_for #(#on_busy)* #(#min_replicas)* #kind #finish #(#manager)* #(#label)* #(#metadata)*
     }
 }

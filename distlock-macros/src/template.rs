@@ -10,7 +10,7 @@ use syn::{Index, LitStr, Token};
 
 use crate::errors::{Errors, list, nearest};
 use crate::limits::MAX_KEY;
-use crate::template::path::{Path, PathError, Step};
+use crate::template::path::{Path, PathError, PathStep};
 
 /// The names with which a placeholder may start.
 pub(crate) struct Scope {
@@ -94,10 +94,10 @@ impl Template {
 /// A section of the template, with its byte range in the text.
 struct Piece {
     at: Range<usize>,
-    kind: Kind,
+    kind: PieceKind,
 }
 
-enum Kind {
+enum PieceKind {
     /// Literal text after unescaping.
     Literal(String),
     /// The text between the angle brackets.
@@ -156,12 +156,12 @@ impl Parser<'_> {
                 if !literal.is_empty() {
                     pieces.push(Piece {
                         at: literal_start..at,
-                        kind: Kind::Literal(std::mem::take(&mut literal)),
+                        kind: PieceKind::Literal(std::mem::take(&mut literal)),
                     });
                 }
                 pieces.push(Piece {
                     at: at..end + 1,
-                    kind: Kind::Placeholder(self.text[at + 1..end].to_owned()),
+                    kind: PieceKind::Placeholder(self.text[at + 1..end].to_owned()),
                 });
                 at = end + 1;
                 literal_start = at;
@@ -182,7 +182,7 @@ impl Parser<'_> {
         if !literal.is_empty() {
             pieces.push(Piece {
                 at: literal_start..at,
-                kind: Kind::Literal(literal),
+                kind: PieceKind::Literal(literal),
             });
         }
         pieces
@@ -211,7 +211,7 @@ impl Parser<'_> {
 
     fn check_characters(&mut self, pieces: &[Piece]) {
         for piece in pieces {
-            let Kind::Literal(text) = &piece.kind else {
+            let PieceKind::Literal(text) = &piece.kind else {
                 continue;
             };
             if let Some(control) = text.chars().find(|c| c.is_control()) {
@@ -230,18 +230,18 @@ impl Parser<'_> {
     fn check_ends(&mut self, pieces: &[Piece]) {
         for pair in pieces.windows(2) {
             let [value, next] = pair else { continue };
-            let Kind::Placeholder(inside) = &value.kind else {
+            let PieceKind::Placeholder(inside) = &value.kind else {
                 continue;
             };
             match &next.kind {
-                Kind::Placeholder(other) => self.push_error(
+                PieceKind::Placeholder(other) => self.push_error(
                     value.at.start..next.at.end,
                     format!(
                         "nothing separates `<{inside}>` from `<{other}>`, so different values would \
                          share a key: write `<{inside}>:<{other}>`"
                     ),
                 ),
-                Kind::Literal(text) if text.starts_with('%') && next.at.end < self.text.len() => {
+                PieceKind::Literal(text) if text.starts_with('%') && next.at.end < self.text.len() => {
                     self.push_error(
                         next.at.clone(),
                         format!(
@@ -251,7 +251,7 @@ impl Parser<'_> {
                         ),
                     );
                 }
-                Kind::Literal(_) => {}
+                PieceKind::Literal(_) => {}
             }
         }
     }
@@ -260,7 +260,7 @@ impl Parser<'_> {
         // The length of a value and of its escapes is known only when it is written.
         let capacity = match pieces.as_slice() {
             [] => 0,
-            [piece] if matches!(piece.kind, Kind::Literal(_)) => piece.kind.min_length(),
+            [piece] if matches!(piece.kind, PieceKind::Literal(_)) => piece.kind.min_length(),
             _ => MAX_KEY,
         };
         let ends: Vec<Option<char>> = (0..pieces.len()).map(|at| end(&pieces[at..])).collect();
@@ -268,8 +268,8 @@ impl Parser<'_> {
             .into_iter()
             .zip(ends)
             .filter_map(|(piece, end)| match piece.kind {
-                Kind::Literal(text) => Some(Part::Literal(text)),
-                Kind::Placeholder(inside) => {
+                PieceKind::Literal(text) => Some(Part::Literal(text)),
+                PieceKind::Placeholder(inside) => {
                     let expr = self
                         .resolve(&inside, piece.at.clone())
                         .map_err(|message| self.push_error(piece.at, message))
@@ -305,17 +305,17 @@ impl Parser<'_> {
         let mut expr = root;
         for step in path.steps {
             expr.extend(match step {
-                Step::Field(name) => {
+                PathStep::Field(name) => {
                     // With the user's span, rustc lists the available fields, and the message does
                     // not end in "this error originates in the attribute macro".
                     let name = identifier(&name, span);
                     quote::quote_spanned!(span=> .#name)
                 }
-                Step::Index(index) => {
+                PathStep::Index(index) => {
                     let index = Index { index, span };
                     quote::quote_spanned!(span=> .#index)
                 }
-                Step::Call(name) => {
+                PathStep::Call(name) => {
                     let name = identifier(&name, span);
                     quote::quote_spanned!(span=> .#name())
                 }
@@ -447,20 +447,20 @@ impl Parser<'_> {
 fn end(pieces: &[Piece]) -> Option<char> {
     match pieces {
         [_, text, _, ..] => match &text.kind {
-            Kind::Literal(text) => text.chars().next(),
-            Kind::Placeholder(_) => None,
+            PieceKind::Literal(text) => text.chars().next(),
+            PieceKind::Placeholder(_) => None,
         },
         _ => None,
     }
     .filter(|end| !matches!(end, ':' | '{' | '}') && !end.is_whitespace())
 }
 
-impl Kind {
+impl PieceKind {
     /// Returns the minimum length in bytes. A value has at least one byte.
     fn min_length(&self) -> usize {
         match self {
-            Kind::Literal(text) => text.len(),
-            Kind::Placeholder(_) => 1,
+            PieceKind::Literal(text) => text.len(),
+            PieceKind::Placeholder(_) => 1,
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::protocol::once::Record;
 use crate::store::memory::hooks::{
     EntrySnapshot, HoldSnapshot, RecordSnapshot, ShareSnapshot, Snapshot,
 };
+use crate::util::clock::ServerTime;
 
 /// The start of every script: the keys of a lock, whose two in the middle have each other's names
 /// for a counted lock, and of its success records. The first argument is 1 for a lock that a script
@@ -253,11 +254,11 @@ impl Keys {
             Some(RecordSnapshot {
                 selector: (*selector).to_owned(),
                 record: Record {
-                    since: number(since),
+                    since: ServerTime(number(since)),
                     gap: millis(gap),
                     token: FencingToken::new(number(token)),
-                    finished: number(finished),
-                    name: name.to_owned(),
+                    finished: ServerTime(number(finished)),
+                    holder_name: name.to_owned(),
                 },
                 left: left(11 + 2 * n),
             })

@@ -17,7 +17,7 @@ use crate::protocol::once::Record;
 use crate::protocol::store_error::StoreError;
 use crate::store::StoreEvent;
 use crate::store::memory::hooks::Snapshot;
-use crate::util::clock::BootInstant;
+use crate::util::clock::{BootInstant, ServerTime};
 
 #[derive(Debug, PartialEq)]
 pub(super) enum Reply {
@@ -269,9 +269,9 @@ impl Observed {
         }
         for holder in &mut *holders {
             self.token(key, &mut holder.token);
-            self.since(key, &mut holder.since);
+            self.since(key, &mut holder.since.0);
             holder.expires_in = None;
-            holder.kept_until = holder.kept_until.map(|_| 0);
+            holder.kept_until = holder.kept_until.map(|_| ServerTime(0));
         }
         holders.sort_by_cached_key(|holder| {
             let HolderView {
@@ -288,7 +288,7 @@ impl Observed {
                 local_owner,
                 weight,
                 kept_until,
-                holder.name.clone(),
+                holder.client_name.clone(),
             )
         });
     }
@@ -334,9 +334,9 @@ impl Observed {
 
     fn success(&mut self, key: usize, record: &mut Record) {
         // Equal times in memory may differ in Redis. Shifts of an hour show which time is recorded.
-        record.since = 0;
+        record.since = ServerTime(0);
         self.token(key, &mut record.token);
-        record.finished = 0;
+        record.finished = ServerTime(0);
     }
 
     /// Records the hold of a proof, and normalizes the proof.
@@ -420,7 +420,7 @@ impl Observed {
         }
         reply.expires_in = reply.expires_in.map(|_| Duration::ZERO);
         for waiter in &mut reply.waiters {
-            waiter.since = 0;
+            waiter.since = ServerTime(0);
             // The stores differ in how they treat an absent client.
             waiter.this_process = true;
         }

@@ -17,7 +17,7 @@ use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
 use crate::store::LockStore;
 use crate::store::client_id::ClientId;
-use crate::store::command::{Confirm, DeleteRecord, Downgrade, Inspect, Release, Revoke};
+use crate::store::command::{Confirm, DeleteRecord, Downgrade, Inspect, Release, RevokeHolds};
 use crate::store::memory::hooks::target;
 
 /// Upper limit of the time of a reply or a grant on a loaded machine.
@@ -334,7 +334,7 @@ impl Step {
                 if tokens.is_empty() {
                     tokens.push(FencingToken::new(1));
                 }
-                let revoke = Revoke {
+                let revoke = RevokeHolds {
                     key: key_name,
                     kind: kinds[key].lock_kind(),
                     tokens: &tokens,

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::store::redis::conn::server_time::as_micros;
+use crate::util::clock::ServerTime;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 5_000, failure_persistence: None, ..ProptestConfig::default() })]
@@ -15,7 +15,7 @@ proptest! {
         for duration in [long, Duration::from_nanos(nanos >> shift)] {
             let exact = duration.as_nanos().div_ceil(1_000_000);
             prop_assert_eq!(u128::from(millis(duration)), exact.min(u128::from(u64::MAX)));
-            prop_assert!(Duration::from_micros(as_micros(duration)) <= duration);
+            prop_assert!((ServerTime(0) + duration).since(ServerTime(0)) <= duration);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::holds::{Fence, Hold, HoldState};
+use super::holds::{Fence, HoldState, StoredHold};
 use super::queue::{Owner, QueueEntry};
 use super::server::MemoryServer;
 use crate::config::options::Durability;
@@ -15,7 +15,7 @@ use crate::protocol::messages::{OwnerId, Target};
 use crate::protocol::once::Record;
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
-use crate::util::clock::{BootInstant, Clock};
+use crate::util::clock::{BootInstant, Clock, ServerTime};
 
 /// In µs.
 const HOUR: i64 = 60 * 60 * 1_000_000;
@@ -164,7 +164,7 @@ impl MemoryServer {
                     owner: text(&hold.owner_id),
                     token: hold.token,
                     limit: hold.max_ttl,
-                    since: hold.since,
+                    since: hold.since.0,
                     name: hold.name.to_string(),
                     left: hold.expires_at.since(now),
                 }
@@ -181,7 +181,7 @@ impl MemoryServer {
                         HoldState::Revoked => 'r',
                     },
                     token: hold.token,
-                    since: hold.since,
+                    since: hold.since.0,
                     name: hold.name.to_string(),
                     left: hold.expires_at.since(now),
                 });
@@ -286,7 +286,7 @@ impl MemoryServer {
             key: key.clone(),
             timing,
             deadline: now + left,
-            since: self.wall_micros(),
+            since: ServerTime(self.wall_micros()),
             name: "entered".into(),
         };
         (self.state().locks).with(key, now, |lock| lock.queue.join(entry));
@@ -320,9 +320,9 @@ impl MemoryServer {
     pub(crate) fn shift_hold(&self, key: &LockKey, hours: i64) {
         let now = self.now();
         self.state().locks.with(key, now, |lock| {
-            let is_mutex = |hold: &&mut Hold| hold.kind == Kind::Mutex;
+            let is_mutex = |hold: &&mut StoredHold| hold.kind == Kind::Mutex;
             if let Some(hold) = lock.holds.all.first_mut().filter(is_mutex) {
-                hold.since = hold.since.strict_add_signed(hours * HOUR);
+                hold.since.0 = hold.since.0.strict_add_signed(hours * HOUR);
             }
         });
     }
@@ -332,7 +332,8 @@ impl MemoryServer {
         let now = self.now();
         self.state().locks.with(key, now, |lock| {
             for stored in lock.records.values_mut() {
-                stored.record.since = stored.record.since.strict_add_signed(hours * HOUR);
+                let since = &mut stored.record.since.0;
+                *since = since.strict_add_signed(hours * HOUR);
             }
         });
     }

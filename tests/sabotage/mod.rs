@@ -12,7 +12,7 @@ use crate::manager::builder::dependencies::Dependencies;
 use crate::protocol::rules::Rules;
 use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
-use crate::store::redis::transport::{Connection, ConnectionEventHandler, Transport};
+use crate::store::redis::transport::{ConnectionEventHandler, OpenConnection, Transport};
 use crate::store::redis::wire::scripts::Scripts;
 use crate::util::clock::{BootClock, BootInstant, Clock};
 
@@ -71,10 +71,10 @@ impl Transport for BrokenTransport {
     fn open(
         &self,
         on_event: ConnectionEventHandler,
-    ) -> BoxFuture<'_, Result<Arc<dyn Connection>, StoreError>> {
+    ) -> BoxFuture<'_, Result<Arc<dyn OpenConnection>, StoreError>> {
         Box::pin(async move {
             let connection = self.0.open(on_event).await?;
-            Ok(Arc::new(BrokenConnection(connection, self.1)) as Arc<dyn Connection>)
+            Ok(Arc::new(BrokenConnection(connection, self.1)) as Arc<dyn OpenConnection>)
         })
     }
 
@@ -84,9 +84,9 @@ impl Transport for BrokenTransport {
 }
 
 #[derive(Debug)]
-struct BrokenConnection(Arc<dyn Connection>, Fault);
+struct BrokenConnection(Arc<dyn OpenConnection>, Fault);
 
-impl Connection for BrokenConnection {
+impl OpenConnection for BrokenConnection {
     fn send(&self, command: Cmd) -> BoxFuture<'_, RedisResult<Value>> {
         self.0.send(command)
     }

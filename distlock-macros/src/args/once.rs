@@ -13,13 +13,13 @@ use crate::names::Argument;
 use crate::value::string_literal;
 
 #[derive(Default)]
-pub(crate) struct Once {
+pub(crate) struct OnceArguments {
     pub(crate) per: Option<Time>,
     pub(crate) value: Option<Expr>,
     pub(crate) record_ttl: Option<Time>,
 }
 
-impl Once {
+impl OnceArguments {
     /// Reports arguments that contradict each other.
     pub(crate) fn check(given: &Given, errors: &mut Errors) {
         let (per, value) = (

@@ -3,7 +3,7 @@
 
 use crate::template::path::{Path, PathError};
 
-use super::{Kind, Parser, Piece};
+use super::{Parser, Piece, PieceKind};
 
 /// The text between a `{` and its `}`.
 struct Group {
@@ -24,7 +24,7 @@ impl Parser<'_> {
         let mut before = None;
         let has_values = has_values(pieces);
         for piece in pieces {
-            let Kind::Literal(text) = &piece.kind else {
+            let PieceKind::Literal(text) = &piece.kind else {
                 if let Some(group) = &mut open {
                     group.has_value = true;
                 }
@@ -189,7 +189,7 @@ fn either<const N: usize>(alternatives: [Option<String>; N]) -> String {
 pub(super) fn has_values(pieces: &[Piece]) -> bool {
     pieces
         .iter()
-        .any(|piece| matches!(piece.kind, Kind::Placeholder(_)))
+        .any(|piece| matches!(piece.kind, PieceKind::Placeholder(_)))
 }
 
 /// Returns true if the text could be a hash tag: it consists only of characters of tags, unlike

@@ -7,10 +7,10 @@ use syn::parse::Parser as _;
 /// A path such as `root.field.0.method()`.
 pub(crate) struct Path {
     pub(crate) root: String,
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<PathStep>,
 }
 
-pub(crate) enum Step {
+pub(crate) enum PathStep {
     Field(String),
     Index(u32),
     Call(String),
@@ -47,14 +47,14 @@ impl Path {
         let steps = steps
             .map(|step| {
                 if let Some(name) = step.strip_suffix("()") {
-                    is_name(name).then(|| Step::Call(name.to_owned()))
+                    is_name(name).then(|| PathStep::Call(name.to_owned()))
                 } else if step.starts_with(|c: char| c.is_ascii_digit()) {
-                    index(step).map(Step::Index)
+                    index(step).map(PathStep::Index)
                 } else {
-                    is_name(step).then(|| Step::Field(step.to_owned()))
+                    is_name(step).then(|| PathStep::Field(step.to_owned()))
                 }
             })
-            .collect::<Option<Vec<Step>>>()
+            .collect::<Option<Vec<PathStep>>>()
             .ok_or(PathError::Other)?;
         Ok(Path {
             root: root.to_owned(),

@@ -1,13 +1,13 @@
 //! Checks for `#name`, `$name` and `:name`, which insert a value elsewhere, but are text here.
 
 use super::braces::leading_word;
-use super::{Kind, Parser, Piece};
+use super::{Parser, Piece, PieceKind};
 
 impl Parser<'_> {
     /// Reports `#name`, `$name` and close misspellings; `/:name`, and `:name` at the key's start.
     pub(super) fn check_sigils(&mut self, pieces: &[Piece]) {
         for (nth, piece) in pieces.iter().enumerate() {
-            let Kind::Literal(text) = &piece.kind else {
+            let PieceKind::Literal(text) = &piece.kind else {
                 continue;
             };
             let mut at = 0;

@@ -23,7 +23,7 @@ use crate::lock::forward::setters;
 use crate::lock::guard::LockGuard;
 use crate::lock::guards::Guards;
 use crate::lock::installed::installed;
-use crate::lock::run::{Run, Stage};
+use crate::lock::run::{Run, RunStage};
 use crate::lock::scope;
 use crate::manager::LockManager;
 use crate::manager::engine::call_events;
@@ -210,7 +210,7 @@ impl<T: FromLockError> FromLockErrorBehindImpl for T {
 /// The lock request of an annotated function.
 #[derive(Debug)]
 #[must_use]
-pub struct Request {
+pub struct LockedCall {
     key: KeyBuilder,
     /// The keys behind the first.
     more_keys: Vec<KeyBuilder>,
@@ -220,13 +220,13 @@ pub struct Request {
     manager: Option<LockManager>,
 }
 
-impl Request {
+impl LockedCall {
     pub fn new(key: KeyBuilder) -> Self {
         let options = Options {
             label: Some(Cow::Borrowed(key.template)),
             ..Options::default()
         };
-        Request {
+        LockedCall {
             key,
             more_keys: Vec::new(),
             kind: Kind::Mutex,
@@ -318,7 +318,7 @@ impl Request {
 }
 
 setters! {
-    Request, options:
+    LockedCall, options:
     "Sets how long a hold stays taken at least" min_hold(shortest: Duration) |options| options.min_hold = Some(shortest),
     "Sets a period" once_per(period: Duration) |options| options.once_per = Some(period),
     "Sets what the call is for" once_for(value: &dyn fmt::Display) |options| options.set_once_for(value),
@@ -344,7 +344,7 @@ pub const fn returns<T>() -> Option<T> {
 pub fn run<F: Future>(
     _runtime: &mut PhantomData<LockGuard>,
     _body: &mut PhantomData<F>,
-    request: Result<Request, Bypass>,
+    request: Result<LockedCall, Bypass>,
     body: F,
     on_error: OnError<F::Output>,
     succeeded: fn(&F::Output) -> bool,
@@ -373,12 +373,12 @@ pub enum Bypass {
 }
 
 /// Returns the first stage of a call, and its `finish_on_loss`.
-fn first_stage(request: Result<Request, Bypass>) -> (Stage, bool) {
+fn first_stage(request: Result<LockedCall, Bypass>) -> (RunStage, bool) {
     match request {
         Ok(request) => {
             let finish_on_loss = request.finish_on_loss;
             (
-                Stage::Acquiring(Box::pin(request.acquire())),
+                RunStage::Acquiring(Box::pin(request.acquire())),
                 finish_on_loss,
             )
         }
@@ -400,9 +400,9 @@ fn first_stage(request: Result<Request, Bypass>) -> (Stage, bool) {
                 }
                 Err(error)
             };
-            (Stage::Acquiring(Box::pin(skipped)), false)
+            (RunStage::Acquiring(Box::pin(skipped)), false)
         }
-        Err(Bypass::RunUnlocked) => (Stage::Unlocked, false),
+        Err(Bypass::RunUnlocked) => (RunStage::Unlocked, false),
     }
 }
 

@@ -49,11 +49,11 @@ pub struct LockGuard {
     pub(crate) held: HoldHandle,
     /// The mutex by which branches that re-enter this hold take turns.
     reentry_lock: OnceCell<ReentryLock>,
-    kind: Kind,
+    role: GuardRole,
 }
 
 /// The role of a guard, which decides what its release does.
-enum Kind {
+enum GuardRole {
     /// The guard owns the hold.
     Owner,
     /// The guard re-entered the hold of an outer guard. Its release passes the turn to a sibling.
@@ -69,7 +69,7 @@ impl LockGuard {
             manager,
             held,
             reentry_lock: OnceCell::new(),
-            kind: Kind::Owner,
+            role: GuardRole::Owner,
         }
     }
 
@@ -79,7 +79,7 @@ impl LockGuard {
         turn: Option<OwnedMutexGuard<()>>,
     ) -> Self {
         let mut guard = Self::new(manager, held);
-        guard.kind = Kind::Reentered { _turn: turn };
+        guard.role = GuardRole::Reentered { _turn: turn };
         guard
     }
 
@@ -323,7 +323,7 @@ impl LockGuard {
 
     /// Turns a write into a read. A guard that re-entered a write keeps the write.
     pub(crate) async fn downgrade(mut self) -> Result<Self, Error> {
-        if let Kind::Owner = self.kind {
+        if let GuardRole::Owner = self.role {
             self.held = self.held.downgrade().await?;
         }
         Ok(self)
@@ -331,9 +331,9 @@ impl LockGuard {
 
     /// Returns how the call got this hold.
     pub(crate) fn path(&self) -> AcquirePath {
-        match self.kind {
-            Kind::Reentered { .. } => AcquirePath::Reentered,
-            Kind::Owner | Kind::Released => self.held.hold.origin.path,
+        match self.role {
+            GuardRole::Reentered { .. } => AcquirePath::Reentered,
+            GuardRole::Owner | GuardRole::Released => self.held.hold.origin.path,
         }
     }
 
@@ -353,7 +353,7 @@ impl LockGuard {
     /// Starts the `max_hold` of a hold whose body starts after the acquisition. A re-entered hold
     /// keeps that of its owner.
     pub(crate) fn start_max_hold(&self, now: BootInstant) {
-        if matches!(self.kind, Kind::Owner) && self.held.options().max_hold.is_some() {
+        if matches!(self.role, GuardRole::Owner) && self.held.options().max_hold.is_some() {
             (self.held.core.registry).update(&self.held.entry, |acquisition| {
                 acquisition.start_max_hold(now)
             });
@@ -387,7 +387,7 @@ impl LockGuard {
         outcome: HoldOutcome,
         begin: impl FnOnce(&Arc<Core>, &HoldHandle, bool) -> T,
     ) -> Option<T> {
-        let Kind::Owner = std::mem::replace(&mut self.kind, Kind::Released) else {
+        let GuardRole::Owner = std::mem::replace(&mut self.role, GuardRole::Released) else {
             return None;
         };
         let (core, held) = (self.manager.core(), &self.held);

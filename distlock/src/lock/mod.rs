@@ -31,7 +31,7 @@ use crate::lock::outcome::{RunOutcome, SkipReason};
 use crate::manager::LockManager;
 use crate::manager::engine::acquire;
 use crate::manager::telemetry::logging;
-use crate::manager::telemetry::span::{self, RunSpan, Subject};
+use crate::manager::telemetry::span::{self, RunSpan, TracedLock};
 use crate::protocol::kind::Kind;
 use crate::protocol::request::Request;
 use crate::protocol::rules::rule;
@@ -622,8 +622,8 @@ impl Lock {
         run::acquire_in_span(self.manager.core(), &self.subject(), acquiring).await
     }
 
-    fn subject(&self) -> Subject<'_> {
-        Subject {
+    fn subject(&self) -> TracedLock<'_> {
+        TracedLock {
             key: &self.key,
             kind: self.kind,
             options: &self.options,

@@ -16,7 +16,7 @@ use crate::lock::{nesting, run};
 use crate::manager::LockManager;
 use crate::manager::engine::acquire;
 use crate::manager::telemetry::logging;
-use crate::manager::telemetry::span::{self, RunSpan, Subject};
+use crate::manager::telemetry::span::{self, RunSpan, TracedLock};
 use crate::protocol::kind::Kind;
 use crate::protocol::request::Request;
 use crate::protocol::rules::rule;
@@ -222,8 +222,8 @@ impl MultiLock {
     }
 
     /// Returns what spans show; `keys` are all keys.
-    fn subject<'a>(&'a self, keys: &'a str) -> Subject<'a> {
-        Subject {
+    fn subject<'a>(&'a self, keys: &'a str) -> TracedLock<'a> {
+        TracedLock {
             key: keys,
             kind: Kind::Mutex,
             options: &self.options,
@@ -260,9 +260,9 @@ impl MultiLock {
                     }
                     Some(lost) => lost,
                 },
-                Err(Failure::Lost(lost)) => lost,
-                Err(Failure::NotAcquired(error)) if wait.is_zero() => return Err(error),
-                Err(Failure::NotAcquired(error)) => return Err(error.with_waited(waited())),
+                Err(MultiFailure::Lost(lost)) => lost,
+                Err(MultiFailure::NotAcquired(error)) if wait.is_zero() => return Err(error),
+                Err(MultiFailure::NotAcquired(error)) => return Err(error.with_waited(waited())),
             };
             if waited() >= wait {
                 return Err(lost.with_body(BodyState::Stopped));
@@ -341,7 +341,7 @@ impl MultiLock {
 }
 
 /// The reason why a call does not have all its locks.
-enum Failure {
+enum MultiFailure {
     NotAcquired(Error),
     /// A lock was lost while the call waited for another one.
     Lost(Error),
@@ -352,7 +352,7 @@ enum Failure {
 async fn acquire_in_order(
     locks: &[Lock],
     remaining: impl Fn() -> Duration,
-) -> Result<Guards, Failure> {
+) -> Result<Guards, MultiFailure> {
     let mut guards: Option<Guards> = None;
     for lock in locks {
         let acquiring = lock.acquire_traced(Some(remaining()));
@@ -360,11 +360,11 @@ async fn acquire_in_order(
             None => acquiring.await,
             Some(guards) => tokio::select! {
                 biased;
-                lost = guards.lost() => return Err(Failure::Lost(lost)),
+                lost = guards.lost() => return Err(MultiFailure::Lost(lost)),
                 acquired = acquiring => acquired,
             },
         };
-        let guard = acquired.map_err(Failure::NotAcquired)?;
+        let guard = acquired.map_err(MultiFailure::NotAcquired)?;
         match &mut guards {
             None => guards = Some(guard.into()),
             Some(guards) => guards.push(guard),

@@ -10,7 +10,7 @@ use crate::error::{BodyState, Error};
 use crate::lock::guards::Guards;
 use crate::lock::scope::{self, Frame};
 use crate::manager::core::Core;
-use crate::manager::telemetry::span::{self, RunSpan, Subject};
+use crate::manager::telemetry::span::{self, RunSpan, TracedLock};
 
 /// A type-erased future of this crate, so `Send` and `Sync` are checked once.
 pub(crate) type Erased<T> = Pin<Box<dyn Future<Output = T> + Send + Sync>>;
@@ -18,7 +18,7 @@ pub(crate) type Erased<T> = Pin<Box<dyn Future<Output = T> + Send + Sync>>;
 /// Acquires locks for a body, in a span that covers both.
 pub(crate) async fn acquire_in_span<G: Into<Guards>>(
     core: &Core,
-    subject: &Subject<'_>,
+    subject: &TracedLock<'_>,
     acquiring: Pin<&mut impl Future<Output = Result<G, Error>>>,
 ) -> Result<(Guards, RunSpan), Error> {
     let mut span = RunSpan::begin(core, subject);
@@ -45,20 +45,20 @@ pub(crate) fn run_body<T, E: From<Error>, F: Future<Output = Result<T, E>>>(
     span: RunSpan,
     body: F,
 ) -> impl Future<Output = Result<T, E>> {
-    let running = Stage::Running(Running::new(guards, span));
+    let running = RunStage::Running(Running::new(guards, span));
     let mut run = Run::new(running, false, body, Result::is_ok);
     async move { poll_fn(|context| run.poll(context)).await? }
 }
 
 /// A call that acquires the lock, runs the body and releases the lock.
 pub(crate) struct Run<F: Future> {
-    stage: Stage,
+    stage: RunStage,
     body: BoxedBody<F>,
 }
 
 impl<F: Future> Run<F> {
     pub(crate) fn new(
-        stage: Stage,
+        stage: RunStage,
         finish_on_loss: bool,
         body: F,
         succeeded: fn(&F::Output) -> bool,
@@ -133,7 +133,7 @@ impl<F: Future> Body for BoxedBody<F> {
 }
 
 /// The progress of a run.
-pub(crate) enum Stage {
+pub(crate) enum RunStage {
     Acquiring(Erased<Result<(Guards, RunSpan), Error>>),
     Running(Box<Running>),
     Releasing(Erased<Result<(), Error>>),
@@ -142,31 +142,31 @@ pub(crate) enum Stage {
     Done,
 }
 
-impl Stage {
+impl RunStage {
     fn poll(&mut self, context: &mut Context<'_>, body: &mut dyn Body) -> Poll<Result<(), Error>> {
         loop {
             let ended = match self {
-                Stage::Acquiring(acquiring) => match acquiring.as_mut().poll(context) {
+                RunStage::Acquiring(acquiring) => match acquiring.as_mut().poll(context) {
                     Poll::Ready(Ok((guards, span))) => {
-                        *self = Stage::Running(Running::new(guards, span));
+                        *self = RunStage::Running(Running::new(guards, span));
                         continue;
                     }
                     ended => ended.map_ok(drop),
                 },
-                Stage::Running(running) => match running.poll(context, body) {
+                RunStage::Running(running) => match running.poll(context, body) {
                     Poll::Ready(result) => {
                         self.release(result, body);
                         continue;
                     }
                     Poll::Pending => return Poll::Pending,
                 },
-                Stage::Releasing(releasing) => releasing.as_mut().poll(context),
-                Stage::Unlocked if body.poll(context) => Poll::Ready(Ok(())),
-                Stage::Unlocked => Poll::Pending,
-                Stage::Done => panic!("a locked body was polled after its end"),
+                RunStage::Releasing(releasing) => releasing.as_mut().poll(context),
+                RunStage::Unlocked if body.poll(context) => Poll::Ready(Ok(())),
+                RunStage::Unlocked => Poll::Pending,
+                RunStage::Done => panic!("a locked body was polled after its end"),
             };
             if ended.is_ready() {
-                *self = Stage::Done;
+                *self = RunStage::Done;
             }
             return ended;
         }
@@ -176,14 +176,14 @@ impl Stage {
         self.stop(body);
         let success = result.is_ok() && body.succeeded();
         let finish_on_loss = body.finishes_on_loss();
-        if let Stage::Running(running) = std::mem::replace(self, Stage::Done) {
-            *self = Stage::Releasing(Box::pin(running.release(result, success, finish_on_loss)));
+        if let RunStage::Running(running) = std::mem::replace(self, RunStage::Done) {
+            *self = RunStage::Releasing(Box::pin(running.release(result, success, finish_on_loss)));
         }
     }
 
     /// Drops the body's future while the lock is held and `current()` still works.
     fn stop(&self, body: &mut dyn Body) {
-        if let Stage::Running(running) = self {
+        if let RunStage::Running(running) = self {
             let _in_span = running.span.span().enter();
             scope::drop_scoped(running.frame.clone(), || body.drop_future());
         }

@@ -14,7 +14,7 @@ use crate::manager::core::executor::IoThread;
 use crate::manager::core::held::HoldHandle;
 use crate::manager::core::{Core, Phase, shut_down_error};
 use crate::manager::engine::shutdown;
-use crate::util::clock::system_time;
+use crate::util::clock::ServerTime;
 
 pub(crate) mod admin;
 pub(crate) mod builder;
@@ -52,10 +52,10 @@ pub(crate) mod telemetry;
 /// ```
 #[derive(Clone)]
 pub struct LockManager {
-    inner: Arc<Inner>,
+    inner: Arc<ManagerInner>,
 }
 
-struct Inner {
+struct ManagerInner {
     core: Arc<Core>,
     client_name: String,
     defaults: Defaults,
@@ -71,7 +71,7 @@ impl LockManager {
         io_thread: Option<IoThread>,
     ) -> Self {
         LockManager {
-            inner: Arc::new(Inner {
+            inner: Arc::new(ManagerInner {
                 core,
                 client_name,
                 defaults,
@@ -182,20 +182,21 @@ impl LockManager {
 
     /// Returns this process as the holder of a lock.
     pub(crate) fn as_holder(&self, held: &HoldHandle) -> Holder {
+        let now = ServerTime(self.core().clock.wall_micros());
         Holder {
             client: self.inner.client_name.clone(),
             metadata: held.options().metadata().map(str::to_owned),
             kind: held.kind().hold_kind(),
             weight: held.kind().permits_held(),
             fencing_token: held.public_token(),
-            held_since: system_time(self.core().clock.wall_micros()) - held.age(),
+            held_since: now.to_system_time() - held.age(),
             kept_until: None,
             this_process: true,
         }
     }
 }
 
-impl Drop for Inner {
+impl Drop for ManagerInner {
     fn drop(&mut self) {
         match self.io_thread.take() {
             // Its drop would wake the parent.

@@ -26,7 +26,7 @@ pub(crate) type SpawnFn = Box<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
 /// The events of a manager, and their observers.
 pub(crate) struct Telemetry {
     observers: Vec<ObserverState>,
-    queue: Mutex<Queue>,
+    queue: Mutex<EventQueue>,
     /// Wakes tasks that wait until the queue is empty.
     idle: Notify,
     spawn: SpawnFn,
@@ -38,7 +38,7 @@ struct ObserverState {
 }
 
 #[derive(Default)]
-struct Queue {
+struct EventQueue {
     events: VecDeque<Event>,
     skipped: u64,
     /// The connections that are up, according to the published events.
@@ -175,7 +175,7 @@ impl Telemetry {
     }
 }
 
-impl Queue {
+impl EventQueue {
     /// Queues the number of skipped events in their place among the others.
     fn push_skipped(&mut self) {
         match std::mem::take(&mut self.skipped) {

@@ -11,7 +11,7 @@ use crate::protocol::kind::Kind;
 use crate::protocol::once::{Once, Record};
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
-use crate::util::clock::{BootInstant, system_time};
+use crate::util::clock::{BootInstant, ServerTime};
 
 /// The number of one acquisition. It is random, and names the owner in the store together with the
 /// id of its client.
@@ -142,14 +142,12 @@ pub(crate) struct HolderView {
     pub(crate) token: FencingToken,
     /// The part of the lock's capacity that it takes ([`Kind::weight`]).
     pub(crate) weight: u32,
-    /// Server time in µs.
-    pub(crate) since: u64,
+    pub(crate) since: ServerTime,
     /// The time until the hold ends unless it is extended, if the reply contains it.
     pub(crate) expires_in: Option<Duration>,
-    /// The end of `min_hold`, which keeps a released lock. Server time in µs.
-    pub(crate) kept_until: Option<u64>,
-    /// The client's name.
-    pub(crate) name: String,
+    /// The end of `min_hold`, which keeps a released lock.
+    pub(crate) kept_until: Option<ServerTime>,
+    pub(crate) client_name: String,
     pub(crate) metadata: Option<String>,
 }
 
@@ -159,7 +157,7 @@ pub(crate) const NO_TOKEN: FencingToken = FencingToken::new(0);
 impl HolderView {
     /// Returns true if both are the same acquisition, for example in reports of two servers.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        self.token == other.token && self.name == other.name
+        self.token == other.token && self.client_name == other.client_name
     }
 
     /// Returns the holder of a lock of this kind.
@@ -172,13 +170,13 @@ impl HolderView {
         };
         let is_permit = kind == HoldKind::Semaphore;
         Holder {
-            client: self.name.clone(),
+            client: self.client_name.clone(),
             metadata: self.metadata.clone(),
             kind,
             weight: if is_permit { self.weight } else { 1 },
             fencing_token: Some(self.token).filter(|token| *token != NO_TOKEN && !is_permit),
-            held_since: system_time(self.since),
-            kept_until: self.kept_until.map(system_time),
+            held_since: self.since.to_system_time(),
+            kept_until: self.kept_until.map(ServerTime::to_system_time),
             this_process: self.this_process,
         }
     }
@@ -290,9 +288,8 @@ pub(crate) struct ServerInspection {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QueuedWaiter {
     pub(crate) this_process: bool,
-    /// Server time in µs.
-    pub(crate) since: u64,
-    pub(crate) name: String,
+    pub(crate) since: ServerTime,
+    pub(crate) client_name: String,
 }
 
 /// A message to a holder that its lock is revoked.

@@ -6,7 +6,7 @@ use crate::config::options::{DEFAULT_RECORD_TTL, Options};
 use crate::fencing::FencingToken;
 use crate::key::escape;
 use crate::protocol::rules::rule;
-use crate::util::clock::system_time;
+use crate::util::clock::ServerTime;
 
 /// Upper limit of the slack, by which a run may start before its period has passed.
 const MAX_SLACK: Duration = Duration::from_secs(60);
@@ -62,20 +62,20 @@ impl Once {
 /// A success record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// When the run acquired the lock. Server time in µs, like `finished`.
-    pub(crate) since: u64,
+    /// When the run acquired the lock.
+    pub(crate) since: ServerTime,
     /// The gap of the run's call.
     pub(crate) gap: Duration,
     pub(crate) token: FencingToken,
     /// When the run released the lock.
-    pub(crate) finished: u64,
-    /// The name of the holder.
-    pub(crate) name: String,
+    pub(crate) finished: ServerTime,
+    /// The name of the client, and the metadata of the hold.
+    pub(crate) holder_name: String,
 }
 
 impl Record {
     pub(crate) fn last_success(&self) -> SystemTime {
-        system_time(self.since)
+        self.since.to_system_time()
     }
 
     /// Returns when a call with this gap may run again.

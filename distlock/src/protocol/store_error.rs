@@ -15,7 +15,7 @@ pub(crate) struct StoreError {
     pub(crate) detail: String,
     /// Set if no connection received the command, so there is nothing to cancel.
     pub(crate) unsent: bool,
-    cause: Option<Cause>,
+    cause: Option<ErrorSource>,
 }
 
 /// The meaning of a server's error, for errors on which a decision depends.
@@ -52,15 +52,15 @@ pub(crate) enum Code {
 
 /// The cause of a [`StoreError`]. Comparisons ignore it, because the detail already has its text.
 #[derive(Clone, Debug)]
-struct Cause(Arc<dyn std::error::Error + Send + Sync>);
+struct ErrorSource(Arc<dyn std::error::Error + Send + Sync>);
 
-impl PartialEq for Cause {
+impl PartialEq for ErrorSource {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Eq for Cause {}
+impl Eq for ErrorSource {}
 
 impl StoreError {
     pub(crate) fn new(outage: Outage, detail: impl Into<String>) -> Self {
@@ -82,7 +82,7 @@ impl StoreError {
         mut self,
         error: impl std::error::Error + Send + Sync + 'static,
     ) -> Self {
-        self.cause = Some(Cause(Arc::new(error)));
+        self.cause = Some(ErrorSource(Arc::new(error)));
         self
     }
 

@@ -51,7 +51,7 @@ pub(crate) struct List<'a> {
 
 /// Revokes holds: they can no longer be renewed, and their holders are notified.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Revoke<'a> {
+pub(crate) struct RevokeHolds<'a> {
     pub(crate) key: &'a LockKey,
     pub(crate) kind: LockKind,
     /// The tokens of the holds to revoke.

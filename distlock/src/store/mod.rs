@@ -21,7 +21,9 @@ use crate::protocol::messages::{
     Proof, ReleaseReply, RenewReply, Renewal, RevocationNotice, RevokeReply,
 };
 use crate::protocol::store_error::StoreError;
-use crate::store::command::{Confirm, DeleteRecord, Downgrade, Inspect, List, Release, Revoke};
+use crate::store::command::{
+    Confirm, DeleteRecord, Downgrade, Inspect, List, Release, RevokeHolds,
+};
 
 pub(crate) mod client_id;
 pub(crate) mod command;
@@ -96,7 +98,8 @@ pub(crate) trait LockStore: Send + Sync {
     /// The timeout applies to each step.
     async fn list(&self, list: &List<'_>, timeout: Duration) -> StoreResult<Vec<LockKey>>;
 
-    async fn revoke(&self, revoke: &Revoke<'_>, timeout: Duration) -> StoreResult<RevokeReply>;
+    async fn revoke(&self, revoke: &RevokeHolds<'_>, timeout: Duration)
+    -> StoreResult<RevokeReply>;
 
     /// Returns true if there was a record, or the description of a value that distlock did not
     /// write.
@@ -146,7 +149,7 @@ const MAX_WAITERS: u32 = 10_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// The name that other clients see.
-    pub(crate) display_name: String,
+    pub(crate) client_name: String,
     /// The queue length at which this client's acquire commands find the queue full.
     pub(crate) max_waiters: u32,
     /// The time for which the store keeps a token that this client creates.
@@ -155,9 +158,9 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// Returns the default settings.
-    pub(crate) fn named(display_name: impl Into<String>) -> Self {
+    pub(crate) fn named(client_name: impl Into<String>) -> Self {
         Settings {
-            display_name: display_name.into(),
+            client_name: client_name.into(),
             max_waiters: MAX_WAITERS,
             fence_ttl: DEFAULT_FENCE_TTL,
         }

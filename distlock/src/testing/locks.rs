@@ -12,7 +12,7 @@ use crate::manager::core::held::HoldHandle;
 use crate::testing::loss::InjectedLoss;
 use crate::testing::outcomes::Outcomes;
 use crate::testing::record::AcquireRecord;
-use crate::testing::script::{Outcome, Rule, RuleTarget, Script};
+use crate::testing::script::{Rule, RuleTarget, ScriptedOutcome, TestScript};
 use crate::testing::store::TestStore;
 use crate::util::notify::wait_until;
 
@@ -40,7 +40,7 @@ use crate::util::notify::wait_until;
 #[derive(Clone, Debug)]
 pub struct TestLocks {
     manager: LockManager,
-    script: Arc<Script>,
+    script: Arc<TestScript>,
 }
 
 impl TestLocks {
@@ -92,7 +92,7 @@ impl TestLocks {
     #[track_caller]
     #[must_use]
     pub fn from_builder(builder: LockManagerBuilder) -> Self {
-        let script: Arc<Script> = Arc::default();
+        let script: Arc<TestScript> = Arc::default();
         let mut builder = builder;
         builder.dependencies.call_hook = Some(Arc::new(script.clone()));
         let made =
@@ -224,7 +224,7 @@ impl TestLocks {
                 self.account()
             );
         };
-        let outcome = Outcome::Lost {
+        let outcome = ScriptedOutcome::Lost {
             after: Duration::ZERO,
             loss,
         };

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::error::{HoldKind, Holder, Outage};
 use crate::manager::LockManager;
 use crate::testing::loss::InjectedLoss;
-use crate::testing::script::{Outcome, Rule, RuleTarget, Script};
+use crate::testing::script::{Rule, RuleTarget, ScriptedOutcome, TestScript};
 
 /// Returns a holder in another process, as [`Error::Busy`](crate::Error::Busy) names it. It holds
 /// the lock since now, by the system's clock. Its fields may be set.
@@ -60,14 +60,18 @@ pub fn holder(client: impl Into<String>) -> Holder {
 #[must_use = "no outcome is set until one is chosen: `busy`, `unavailable`, `lost_after`, ..."]
 pub struct Outcomes<'a> {
     manager: &'a LockManager,
-    script: &'a Script,
+    script: &'a TestScript,
     target: RuleTarget,
     times: Option<u32>,
     lasts: Option<Duration>,
 }
 
 impl<'a> Outcomes<'a> {
-    pub(crate) fn new(manager: &'a LockManager, script: &'a Script, target: RuleTarget) -> Self {
+    pub(crate) fn new(
+        manager: &'a LockManager,
+        script: &'a TestScript,
+        target: RuleTarget,
+    ) -> Self {
         Outcomes {
             manager,
             script,
@@ -154,7 +158,7 @@ impl Outcomes<'_> {
     /// # }
     /// ```
     pub fn busy(self, holder: Holder) {
-        self.set(Outcome::Busy(holder));
+        self.set(ScriptedOutcome::Busy(holder));
     }
 
     /// Makes the work of the call done. The call fails at once with
@@ -175,7 +179,7 @@ impl Outcomes<'_> {
     /// # Ok(()) }
     /// ```
     pub fn already_ran(self, last_success: SystemTime) {
-        self.set(Outcome::AlreadyRan(last_success));
+        self.set(ScriptedOutcome::AlreadyRan(last_success));
     }
 
     /// Makes the store unavailable. The call retries for its `wait`, and fails with
@@ -193,7 +197,7 @@ impl Outcomes<'_> {
     /// # }
     /// ```
     pub fn unavailable(self, outage: Outage) {
-        self.set(Outcome::Unavailable(outage));
+        self.set(ScriptedOutcome::Unavailable(outage));
     }
 
     /// Puts a value that distlock did not write at the key. The call fails at once with
@@ -210,7 +214,7 @@ impl Outcomes<'_> {
     /// # }
     /// ```
     pub fn key_conflict(self, detail: impl Into<String>) {
-        self.set(Outcome::KeyConflict(detail.into()));
+        self.set(ScriptedOutcome::KeyConflict(detail.into()));
     }
 
     /// Lets the call acquire its lock, and lose it after `after`. Its body is stopped with
@@ -229,7 +233,7 @@ impl Outcomes<'_> {
     /// # }
     /// ```
     pub fn lost_after(self, after: Duration, loss: InjectedLoss) {
-        self.set(Outcome::Lost { after, loss });
+        self.set(ScriptedOutcome::Lost { after, loss });
     }
 
     /// Lets the call acquire its lock with `limit` as its `max_hold`. Its body is then stopped with
@@ -248,7 +252,7 @@ impl Outcomes<'_> {
     /// # }
     /// ```
     pub fn max_hold_exceeded_after(self, limit: Duration) {
-        self.set(Outcome::MaxHold(limit));
+        self.set(ScriptedOutcome::MaxHold(limit));
     }
 
     /// Removes the outcomes set by the same `on`, `on_label` or `on_all`. Calls that wait because
@@ -271,7 +275,7 @@ impl Outcomes<'_> {
         self.script.clear(self.manager.core(), Some(&self.target));
     }
 
-    fn set(self, outcome: Outcome) {
+    fn set(self, outcome: ScriptedOutcome) {
         let rule = Rule {
             target: self.target,
             left: self.times,

@@ -10,13 +10,13 @@ use tokio::time::Instant;
 use crate::error::{Holder, Outage};
 use crate::key::LockKey;
 use crate::manager::core::held::HoldHandle;
-use crate::manager::core::registry::Entry;
+use crate::manager::core::registry::RegistryEntry;
 use crate::manager::core::{CallHook, Core};
 use crate::manager::engine::events;
 use crate::manager::engine::report;
 use crate::protocol::messages::{OwnerId, RenewalFailure};
 use crate::protocol::request::Request;
-use crate::store::command::Revoke;
+use crate::store::command::RevokeHolds;
 use crate::testing::loss::InjectedLoss;
 use crate::testing::record::AcquireRecord;
 use crate::util::mutex::lock;
@@ -37,7 +37,7 @@ pub(crate) enum RuleTarget {
 
 /// The outcome of a call that takes a rule.
 #[derive(Clone, Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum ScriptedOutcome {
     Busy(Holder),
     AlreadyRan(SystemTime),
     Unavailable(Outage),
@@ -53,13 +53,13 @@ pub(crate) struct Rule {
     /// `None` for all calls; an outage then also affects held locks.
     pub(crate) left: Option<u32>,
     pub(crate) until: Option<Instant>,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: ScriptedOutcome,
 }
 
 /// All rules in the order in which they were set; a call takes the first that applies to it. A
 /// cleared rule is `None`.
 #[derive(Debug, Default)]
-struct Rules(Vec<Option<Rule>>);
+struct RuleList(Vec<Option<Rule>>);
 
 impl RuleTarget {
     pub(crate) fn key(key: &LockKey) -> Self {
@@ -85,7 +85,7 @@ impl Rule {
     }
 }
 
-impl Rules {
+impl RuleList {
     fn add(&mut self, rule: Rule) -> RuleId {
         self.0.push(Some(rule));
         self.0.len() - 1
@@ -115,7 +115,7 @@ impl Rules {
     /// Returns the current outage, which affects every command for these targets.
     fn outage(&self, targets: &[RuleTarget]) -> Option<Outage> {
         self.in_force(targets).find_map(|rule| match rule.outcome {
-            Outcome::Unavailable(outage) if rule.left.is_none() => Some(outage),
+            ScriptedOutcome::Unavailable(outage) if rule.left.is_none() => Some(outage),
             _ => None,
         })
     }
@@ -123,7 +123,7 @@ impl Rules {
     /// Returns the holder that a rule names.
     fn holder(&self, targets: &[RuleTarget]) -> Option<&Holder> {
         self.in_force(targets).find_map(|rule| match &rule.outcome {
-            Outcome::Busy(holder) => Some(holder),
+            ScriptedOutcome::Busy(holder) => Some(holder),
             _ => None,
         })
     }
@@ -136,25 +136,25 @@ impl Rules {
 
 /// The rules of a test, and the calls of its manager.
 #[derive(Debug, Default)]
-pub(crate) struct Script {
-    state: Mutex<State>,
+pub(crate) struct TestScript {
+    state: Mutex<ScriptState>,
     /// Notified of every acquisition.
     pub(crate) acquired: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    rules: Rules,
+struct ScriptState {
+    rules: RuleList,
     acquisitions: Vec<AcquireRecord>,
     /// The holds that have not been released, including those of acquisitions that have ended.
-    holds: HashMap<OwnerId, Arc<Entry>>,
+    holds: HashMap<OwnerId, Arc<RegistryEntry>>,
     /// The holds that are not renewed while their rule is set.
     not_renewed: HashMap<OwnerId, RuleId>,
     /// The holds that the test deletes, even while a rule makes the store unavailable.
     deleted: HashSet<OwnerId>,
 }
 
-impl Script {
+impl TestScript {
     pub(crate) fn add(&self, core: &Arc<Core>, rule: Rule) -> RuleId {
         if let Some(until) = rule.until {
             let reacquiring = core.clone();
@@ -178,7 +178,7 @@ impl Script {
     }
 
     /// Returns the outcome of a rule, unless it was cleared or its time is over.
-    pub(crate) fn outcome_in_force(&self, id: RuleId) -> Option<Outcome> {
+    pub(crate) fn outcome_in_force(&self, id: RuleId) -> Option<ScriptedOutcome> {
         let state = lock(&self.state);
         let rule = state.rules.rule(id).filter(|rule| rule.is_in_force())?;
         Some(rule.outcome.clone())
@@ -192,7 +192,7 @@ impl Script {
         lock(&self.state).rules.holder(targets).cloned()
     }
 
-    pub(crate) fn hold(&self, owner: OwnerId) -> Option<Arc<Entry>> {
+    pub(crate) fn hold(&self, owner: OwnerId) -> Option<Arc<RegistryEntry>> {
         lock(&self.state).holds.get(&owner).cloned()
     }
 
@@ -222,7 +222,7 @@ impl Script {
                 lock(&self.state).not_renewed.insert(entry.owner, rule);
             }
             InjectedLoss::Revoked => {
-                let revoke = Revoke {
+                let revoke = RevokeHolds {
                     key: hold.lock_key(),
                     kind: entry.request.kind.lock_kind(),
                     tokens: &[hold.fencing_token()],
@@ -247,20 +247,20 @@ impl Script {
     }
 }
 
-impl CallHook for Arc<Script> {
+impl CallHook for Arc<TestScript> {
     fn begin(&self, mut request: Request) -> Request {
         let targets = RuleTarget::of(Some(&request.key), request.options.label.as_deref());
         let rules = &mut lock(&self.state).rules;
         request.rule = rules.meet(&targets);
         let rule = request.rule.and_then(|id| rules.rule(id));
-        if let Some(Outcome::MaxHold(limit)) = rule.map(|rule| &rule.outcome) {
+        if let Some(ScriptedOutcome::MaxHold(limit)) = rule.map(|rule| &rule.outcome) {
             request.options.max_hold = Some(*limit);
         }
         request
     }
 
     /// Records an acquisition, and starts the loss that a rule sets for its hold.
-    fn acquired(&self, core: &Arc<Core>, entry: &Arc<Entry>) {
+    fn acquired(&self, core: &Arc<Core>, entry: &Arc<RegistryEntry>) {
         let Some(hold) = HoldHandle::of(core, entry) else {
             return;
         };
@@ -278,7 +278,7 @@ impl CallHook for Arc<Script> {
         let rule = request
             .rule
             .and_then(|id| Some((id, state.rules.rule(id)?.outcome.clone())));
-        if let Some((id, Outcome::Lost { after, loss })) = rule {
+        if let Some((id, ScriptedOutcome::Lost { after, loss })) = rule {
             let script = self.clone();
             core.spawn_while_open(async move {
                 tokio::time::sleep(after).await;

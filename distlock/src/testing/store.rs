@@ -11,7 +11,7 @@ use crate::config::limits::Limits;
 use crate::error::{HoldKind, Holder, Outage};
 use crate::key::LockKey;
 use crate::manager::core::Core;
-use crate::manager::core::registry::Entry;
+use crate::manager::core::registry::RegistryEntry;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, HolderView, Inspection,
@@ -19,20 +19,27 @@ use crate::protocol::messages::{
 };
 use crate::protocol::once::Record;
 use crate::protocol::store_error::StoreError;
-use crate::store::command::{Confirm, DeleteRecord, Downgrade, Inspect, List, Release, Revoke};
+use crate::store::command::{
+    Confirm, DeleteRecord, Downgrade, Inspect, List, Release, RevokeHolds,
+};
 use crate::store::memory::MemoryStore;
 use crate::store::{LockStore, OpenedStore, StoreResult};
-use crate::testing::script::{Outcome, RuleTarget, Script};
+use crate::testing::script::{RuleTarget, ScriptedOutcome, TestScript};
+use crate::util::clock::ServerTime;
 
 /// The memory store, with a script that can set the outcome of commands.
 pub(crate) struct TestStore {
     memory: MemoryStore,
-    script: Arc<Script>,
+    script: Arc<TestScript>,
     core: Weak<Core>,
 }
 
 impl TestStore {
-    pub(crate) fn open(memory: MemoryStore, script: Arc<Script>, core: &Weak<Core>) -> OpenedStore {
+    pub(crate) fn open(
+        memory: MemoryStore,
+        script: Arc<TestScript>,
+        core: &Weak<Core>,
+    ) -> OpenedStore {
         OpenedStore {
             identity: memory.identity().clone(),
             store: Box::new(TestStore {
@@ -46,7 +53,7 @@ impl TestStore {
         }
     }
 
-    fn entry(&self, owner: OwnerId) -> Option<Arc<Entry>> {
+    fn entry(&self, owner: OwnerId) -> Option<Arc<RegistryEntry>> {
         let held = self.script.hold(owner);
         held.or_else(|| self.core.upgrade()?.registry.find(owner))
     }
@@ -79,16 +86,20 @@ impl TestStore {
         let entry = self.entry(request.target.owner);
         let rule = entry.and_then(|entry| entry.request.rule);
         match rule.and_then(|rule| self.script.outcome_in_force(rule)) {
-            Some(Outcome::Busy(holder)) if request.wait.is_zero() => {
+            Some(ScriptedOutcome::Busy(holder)) if request.wait.is_zero() => {
                 Ok(Some(AcquireReply::Busy(vec![view_of(&holder)])))
             }
-            Some(Outcome::Busy(holder)) => Ok(Some(AcquireReply::Queued(vec![view_of(&holder)]))),
-            Some(Outcome::AlreadyRan(last_success)) => {
+            Some(ScriptedOutcome::Busy(holder)) => {
+                Ok(Some(AcquireReply::Queued(vec![view_of(&holder)])))
+            }
+            Some(ScriptedOutcome::AlreadyRan(last_success)) => {
                 Ok(Some(AcquireReply::AlreadyRan(record_of(last_success))))
             }
-            Some(Outcome::KeyConflict(detail)) => Ok(Some(AcquireReply::KeyConflict(detail))),
-            Some(Outcome::Unavailable(outage)) => Err(store_error(outage)),
-            Some(Outcome::Lost { .. } | Outcome::MaxHold(_)) | None => {
+            Some(ScriptedOutcome::KeyConflict(detail)) => {
+                Ok(Some(AcquireReply::KeyConflict(detail)))
+            }
+            Some(ScriptedOutcome::Unavailable(outage)) => Err(store_error(outage)),
+            Some(ScriptedOutcome::Lost { .. } | ScriptedOutcome::MaxHold(_)) | None => {
                 self.check(Some(request.target.key), Some(request.target.owner))?;
                 Ok(None)
             }
@@ -178,7 +189,11 @@ impl LockStore for TestStore {
         self.memory.list(list, timeout).await
     }
 
-    async fn revoke(&self, revoke: &Revoke<'_>, timeout: Duration) -> StoreResult<RevokeReply> {
+    async fn revoke(
+        &self,
+        revoke: &RevokeHolds<'_>,
+        timeout: Duration,
+    ) -> StoreResult<RevokeReply> {
         self.check(Some(revoke.key), None)?;
         self.memory.revoke(revoke, timeout).await
     }
@@ -203,20 +218,20 @@ fn store_error(outage: Outage) -> StoreError {
 }
 
 /// Returns a time as a store reports it.
-fn micros(time: SystemTime) -> u64 {
+fn server_time(time: SystemTime) -> ServerTime {
     let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX)
+    ServerTime::default() + since_epoch
 }
 
 /// Returns the record of a rule's success.
 fn record_of(last_success: SystemTime) -> Record {
-    let since = micros(last_success);
+    let since = server_time(last_success);
     Record {
         since,
         gap: Duration::ZERO,
         token: NO_TOKEN,
         finished: since,
-        name: String::new(),
+        holder_name: String::new(),
     }
 }
 
@@ -230,10 +245,10 @@ fn view_of(holder: &Holder) -> HolderView {
             HoldKind::Write => Kind::Write.weight(),
             _ => holder.weight,
         },
-        since: micros(holder.held_since),
+        since: server_time(holder.held_since),
         expires_in: None,
-        kept_until: holder.kept_until.map(micros),
-        name: holder.client.clone(),
+        kept_until: holder.kept_until.map(server_time),
+        client_name: holder.client.clone(),
         metadata: holder.metadata.clone(),
     }
 }

@@ -99,11 +99,31 @@ impl Clock for TokioClock {
     }
 }
 
-/// Returns the time that is this many microseconds after the Unix epoch.
-pub(crate) fn system_time(micros: u64) -> SystemTime {
-    UNIX_EPOCH
-        .checked_add(Duration::from_micros(micros))
-        .unwrap_or(UNIX_EPOCH)
+/// A time of a server's clock, in microseconds since the Unix epoch. It must not be compared with a
+/// local time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ServerTime(pub(crate) u64);
+
+impl ServerTime {
+    /// Returns the time from `earlier` to this; zero if it is not earlier.
+    pub(crate) fn since(self, earlier: ServerTime) -> Duration {
+        Duration::from_micros(self.0.saturating_sub(earlier.0))
+    }
+
+    pub(crate) fn to_system_time(self) -> SystemTime {
+        UNIX_EPOCH
+            .checked_add(Duration::from_micros(self.0))
+            .unwrap_or(UNIX_EPOCH)
+    }
+}
+
+impl Add<Duration> for ServerTime {
+    type Output = ServerTime;
+
+    fn add(self, duration: Duration) -> ServerTime {
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        ServerTime(self.0.saturating_add(micros))
+    }
 }
 
 fn wall_micros() -> u64 {

@@ -15,7 +15,7 @@ use super::wire::{self, Reply, Request, Run};
 use crate::protocol::messages::{Grant, OwnerId};
 use crate::store::BoxFuture;
 use crate::store::client_id::ClientId;
-use crate::store::redis::transport::{Connection, ConnectionEvent, ConnectionEventHandler};
+use crate::store::redis::transport::{ConnectionEvent, ConnectionEventHandler, OpenConnection};
 use crate::util::mutex::lock;
 
 /// The caller that waits for the replies to requests sent together.
@@ -351,7 +351,7 @@ impl ClientEnd {
     }
 }
 
-impl Connection for ClientEnd {
+impl OpenConnection for ClientEnd {
     fn send(&self, command: Cmd) -> BoxFuture<'_, RedisResult<Value>> {
         Box::pin(self.request_one(wire::read(&command)))
     }

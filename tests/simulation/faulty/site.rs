@@ -19,7 +19,7 @@ use crate::protocol::messages::Grant;
 use crate::protocol::store_error::StoreError;
 use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
-use crate::store::redis::transport::{Connection, ConnectionEventHandler, Transport};
+use crate::store::redis::transport::{ConnectionEventHandler, OpenConnection, Transport};
 use crate::store::{BoxFuture, EventSink, StoreEvent};
 use crate::util::mutex::lock;
 
@@ -157,7 +157,7 @@ impl Site {
     async fn open(
         self: Arc<Self>,
         on_event: ConnectionEventHandler,
-    ) -> Result<Arc<dyn Connection>, StoreError> {
+    ) -> Result<Arc<dyn OpenConnection>, StoreError> {
         let (accepted, accepts) = oneshot::channel();
         let arrives = self.after(self.latency() + self.latency());
         self.deliver(arrives, move || {
@@ -348,7 +348,7 @@ impl Transport for ToServer {
     fn open(
         &self,
         on_event: ConnectionEventHandler,
-    ) -> BoxFuture<'_, Result<Arc<dyn Connection>, StoreError>> {
+    ) -> BoxFuture<'_, Result<Arc<dyn OpenConnection>, StoreError>> {
         Box::pin(self.0.clone().open(on_event))
     }
 

@@ -17,7 +17,7 @@ use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
 use crate::store::memory::hooks::{Snapshot, owner_text};
 use crate::store::redis::transport::config::RedisConfig;
-use crate::store::redis::wire::scripts::{Form, Script, ScriptId, Scripts};
+use crate::store::redis::wire::scripts::{Script, ScriptForm, ScriptId, Scripts};
 
 pub(super) const NAMESPACE: &str = "distlock";
 const CHANNELS: &str = "distlock:client:";
@@ -230,9 +230,9 @@ fn run(mut words: Words<'_>, by_hash: bool) -> Request {
         named == name
     };
     let all = [
-        (Form::Once, &ONCE[..]),
-        (Form::Counted, &COUNTED),
-        (Form::Mutex, &SENT),
+        (ScriptForm::Once, &ONCE[..]),
+        (ScriptForm::Counted, &COUNTED),
+        (ScriptForm::Mutex, &SENT),
     ];
     let mut all = (all.iter()).flat_map(|(form, ids)| {
         let scripts = &scripts;
@@ -261,9 +261,9 @@ fn run(mut words: Words<'_>, by_hash: bool) -> Request {
     }
 }
 
-fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64, form: Form) -> (ClientId, Op) {
-    let is_once = form == Form::Once;
-    let any_kind = if form == Form::Counted {
+fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64, form: ScriptForm) -> (ClientId, Op) {
+    let is_once = form == ScriptForm::Once;
+    let any_kind = if form == ScriptForm::Counted {
         Kind::Read
     } else {
         Kind::Mutex
@@ -284,7 +284,7 @@ fn op(words: &mut Words<'_>, verb: ScriptId, keys: u64, form: Form) -> (ClientId
             words.expect(FENCE_TTL);
             let apply_by = apply_by.parse().unwrap();
             let _name = words.next();
-            let kind = if form == Form::Counted {
+            let kind = if form == ScriptForm::Counted {
                 kind(words.next())
             } else {
                 Kind::Mutex
@@ -501,11 +501,13 @@ fn encode(record: &Record) -> Value {
         gap,
         token,
         finished,
-        name,
+        holder_name: name,
     } = record;
     text(format!(
-        "1 {since} {} {token} {finished} {name}",
-        gap.as_millis()
+        "1 {} {} {token} {} {name}",
+        since.0,
+        gap.as_millis(),
+        finished.0
     ))
 }
 

@@ -67,8 +67,7 @@ impl State {
         let op = applied.op;
         let is_success = matches!(op, Op::Release { owner, .. }
             if self.successes.contains(&(applied.client, *owner)));
-        let gap = u64::try_from(new.gap.as_micros()).unwrap();
-        let is_early = old.is_some_and(|old| old.since + gap > new.since);
+        let is_early = old.is_some_and(|old| old.since + new.gap > new.since);
         if !is_success {
             (self.trace).violated(now, format_args!("`{op:?}` records a failure"));
         } else if is_early && !self.stepped_back {

@@ -17,7 +17,6 @@ use crate::protocol::holder_name;
 use crate::protocol::messages::{Inspection, QueuedWaiter, ServerInspection};
 use crate::protocol::once::Record;
 use crate::store::command::Inspect;
-use crate::util::clock::system_time;
 
 /// Timeout of each command that inspects, lists or revokes locks.
 pub(crate) const INSPECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -139,10 +138,10 @@ pub struct SuccessRecord {
 
 impl SuccessRecord {
     pub(crate) fn of(record: Record) -> Self {
-        let (client, metadata) = holder_name::split(&record.name);
+        let (client, metadata) = holder_name::split(&record.holder_name);
         SuccessRecord {
             started: record.last_success(),
-            finished: system_time(record.finished),
+            finished: record.finished.to_system_time(),
             next: record.next(record.gap),
             client,
             metadata,
@@ -334,8 +333,8 @@ pub(crate) async fn inspect_store(
 impl Waiter {
     fn of(waiter: QueuedWaiter) -> Self {
         Waiter {
-            client: waiter.name,
-            waiting_since: system_time(waiter.since),
+            client: waiter.client_name,
+            waiting_since: waiter.since.to_system_time(),
             this_process: waiter.this_process,
         }
     }

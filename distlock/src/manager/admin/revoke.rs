@@ -295,7 +295,7 @@ async fn revoke(core: &Arc<Core>, key: &LockKey, options: &Revoke) -> Result<Rev
     let kind = inspection.kind.unwrap_or(LockKind::Mutex);
     let is_meant = |view: &&HolderView| {
         let name = options.holder.as_ref();
-        name.is_none_or(|name| view.name == *name)
+        name.is_none_or(|name| view.client_name == *name)
     };
     let mut holders = inspection.holders;
     let tokens: Vec<_> = (holders.iter().filter(is_meant))
@@ -310,7 +310,7 @@ async fn revoke(core: &Arc<Core>, key: &LockKey, options: &Revoke) -> Result<Rev
             fencing_token: None,
         });
     }
-    let revoke = command::Revoke {
+    let revoke = command::RevokeHolds {
         key,
         kind,
         tokens: &tokens,

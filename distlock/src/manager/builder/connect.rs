@@ -205,7 +205,7 @@ impl LockManagerBuilder {
         let name = self.client_name.as_ref().map(clean);
         let name = name.filter(|name| !name.trim().is_empty());
         Settings {
-            display_name: name.unwrap_or_else(host_and_pid),
+            client_name: name.unwrap_or_else(host_and_pid),
             ..self.settings.clone()
         }
     }
@@ -470,6 +470,6 @@ impl CoreBuilder {
         });
         core.spawn_while_open(driver::run(core.clone()));
         core.spawn_while_open(queue_check::run_queue_checks(core.clone()));
-        LockManager::new(core, settings.display_name.clone(), defaults, io_thread)
+        LockManager::new(core, settings.client_name.clone(), defaults, io_thread)
     }
 }

@@ -71,7 +71,7 @@ impl Dependencies {
             runtime_connection_after: self.runtime_connection_after,
             transport_factory: self.transport_factory,
             hooks: Arc::new(SingleServer),
-            registry: Arc::default(),
+            reached: Arc::default(),
             state: Arc::default(),
         }
     }

@@ -9,7 +9,7 @@ use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::loss::LossReason;
 use crate::manager::core::Core;
-use crate::manager::core::registry::Entry;
+use crate::manager::core::registry::RegistryEntry;
 use crate::protocol::acquisition::Acquisition;
 use crate::protocol::hold::Hold;
 use crate::protocol::kind::Kind;
@@ -22,7 +22,7 @@ use crate::util::notify::wait_until;
 #[derive(Clone)]
 pub(crate) struct HoldHandle {
     pub(crate) core: Arc<Core>,
-    pub(crate) entry: Arc<Entry>,
+    pub(crate) entry: Arc<RegistryEntry>,
     pub(crate) hold: Arc<Hold>,
 }
 
@@ -71,7 +71,7 @@ impl HoldHandle {
     }
 
     /// Returns the hold of an acquisition, if the acquisition is or was held.
-    pub(crate) fn of(core: &Arc<Core>, entry: &Arc<Entry>) -> Option<Self> {
+    pub(crate) fn of(core: &Arc<Core>, entry: &Arc<RegistryEntry>) -> Option<Self> {
         let hold = entry.peek(|acquisition| acquisition.hold().cloned())?;
         let (core, entry) = (core.clone(), entry.clone());
         Some(HoldHandle { core, entry, hold })
@@ -80,7 +80,7 @@ impl HoldHandle {
     /// Returns the hold with the earliest safe deadline.
     pub(crate) fn first_to_expire<'a>(
         core: &Arc<Core>,
-        entries: impl Iterator<Item = &'a Arc<Entry>>,
+        entries: impl Iterator<Item = &'a Arc<RegistryEntry>>,
     ) -> Option<Self> {
         let with_deadline = entries.filter_map(|entry| {
             let held = HoldHandle::of(core, entry)?;

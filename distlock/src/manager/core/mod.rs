@@ -19,7 +19,7 @@ use crate::error::{Error, Outage};
 use crate::manager::core::executor::{Executor, Work};
 use crate::manager::core::known_data::KnownData;
 use crate::manager::core::logged_names::LoggedNames;
-use crate::manager::core::registry::{Entry, Registry};
+use crate::manager::core::registry::{Registry, RegistryEntry};
 use crate::manager::core::renewal_log::RenewalLogLimiter;
 use crate::observer::event::{CommandOutcome, Event, Operation};
 use crate::observer::telemetry::{Delivery, Telemetry};
@@ -51,7 +51,7 @@ pub(crate) struct Core {
     pub(crate) max_waiters: u32,
     pub(crate) registry: Registry,
     /// The number of releases that were given up and not logged yet, and one of them.
-    pub(crate) abandoned_releases: Mutex<(usize, Option<Arc<Entry>>)>,
+    pub(crate) abandoned_releases: Mutex<(usize, Option<Arc<RegistryEntry>>)>,
     pub(crate) renewal_log: RenewalLogLimiter,
     /// The locks whose first skip was logged.
     pub(crate) skips: LoggedNames,
@@ -74,7 +74,7 @@ pub(crate) trait CallHook: Send + Sync {
     fn begin(&self, request: Request) -> Request;
 
     /// Called when a call has its lock.
-    fn acquired(&self, core: &Arc<Core>, entry: &Arc<Entry>);
+    fn acquired(&self, core: &Arc<Core>, entry: &Arc<RegistryEntry>);
 }
 
 /// The life cycle of a manager.
@@ -111,7 +111,7 @@ impl Core {
     /// Changes an acquisition at the current time, see [`Registry::update`].
     pub(crate) fn update<T>(
         &self,
-        entry: &Entry,
+        entry: &RegistryEntry,
         change: impl FnOnce(&mut Acquisition, BootInstant) -> T,
     ) -> T {
         let now = self.clock.now();

@@ -45,7 +45,7 @@ pub(crate) struct Registry {
 
 #[derive(Debug, Default)]
 struct Index {
-    entries: BTreeMap<OwnerId, Arc<Entry>>,
+    entries: BTreeMap<OwnerId, Arc<RegistryEntry>>,
     /// When each acquisition needs attention, or earlier.
     due: BTreeSet<(BootInstant, OwnerId)>,
     /// When a failed acquire may be repeated.
@@ -112,7 +112,7 @@ impl Indexed {
 
 /// An acquisition, shared by its call or holder and the tasks that work for it.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct RegistryEntry {
     pub(crate) owner: OwnerId,
     pub(crate) request: Arc<Request>,
     state: Mutex<(Acquisition, Indexed)>,
@@ -137,7 +137,7 @@ pub(crate) struct Entry {
     is_completed: AtomicBool,
 }
 
-impl Entry {
+impl RegistryEntry {
     /// Returns the lock, and this owner of it.
     pub(crate) fn target(&self) -> Target<'_> {
         Target {
@@ -227,7 +227,7 @@ impl Entry {
 
 /// A running body.
 #[derive(Debug)]
-pub(crate) struct RunningBody<'a>(&'a Entry);
+pub(crate) struct RunningBody<'a>(&'a RegistryEntry);
 
 impl Drop for RunningBody<'_> {
     fn drop(&mut self) {
@@ -239,7 +239,7 @@ impl Drop for RunningBody<'_> {
 
 impl Registry {
     /// Adds an acquisition. Does nothing if there is one with its owner id, which is random.
-    pub(crate) fn register(&self, owner: OwnerId, acquisition: Acquisition) -> Arc<Entry> {
+    pub(crate) fn register(&self, owner: OwnerId, acquisition: Acquisition) -> Arc<RegistryEntry> {
         let state = acquisition.state();
         let mut index = lock(&self.index);
         let is_new = !index.entries.contains_key(&owner);
@@ -248,7 +248,7 @@ impl Registry {
             is_new && index.change(owner, &mut indexed, Indexed::of(&acquisition, state));
         indexed.is_removed = !is_new;
         index.last_sequence += 1;
-        let entry = Arc::new(Entry {
+        let entry = Arc::new(RegistryEntry {
             owner,
             request: acquisition.request().clone(),
             state: Mutex::new((acquisition, indexed)),
@@ -277,18 +277,26 @@ impl Registry {
 
     /// Runs `change` on an acquisition, updates the index, and wakes every task that waits for
     /// something of it. Every change uses this function or `drive`, except that a report is taken.
-    pub(crate) fn update<T>(&self, entry: &Entry, change: impl FnOnce(&mut Acquisition) -> T) -> T {
+    pub(crate) fn update<T>(
+        &self,
+        entry: &RegistryEntry,
+        change: impl FnOnce(&mut Acquisition) -> T,
+    ) -> T {
         self.apply(entry, Indexed::is_outdated, change)
     }
 
     /// Does the same for an acquisition that is due by the index.
-    pub(crate) fn drive<T>(&self, entry: &Entry, change: impl FnOnce(&mut Acquisition) -> T) -> T {
+    pub(crate) fn drive<T>(
+        &self,
+        entry: &RegistryEntry,
+        change: impl FnOnce(&mut Acquisition) -> T,
+    ) -> T {
         self.apply(entry, |indexed, wanted| indexed != wanted, change)
     }
 
     fn apply<T>(
         &self,
-        entry: &Entry,
+        entry: &RegistryEntry,
         must_index: impl FnOnce(&Indexed, &Indexed) -> bool,
         change: impl FnOnce(&mut Acquisition) -> T,
     ) -> T {
@@ -333,17 +341,17 @@ impl Registry {
     }
 
     /// Returns the acquisition of an owner id, unless it has ended.
-    pub(crate) fn find(&self, owner: OwnerId) -> Option<Arc<Entry>> {
+    pub(crate) fn find(&self, owner: OwnerId) -> Option<Arc<RegistryEntry>> {
         lock(&self.index).entries.get(&owner).cloned()
     }
 
     /// Returns all acquisitions, in the order of their calls.
-    pub(crate) fn all(&self) -> Vec<Arc<Entry>> {
+    pub(crate) fn all(&self) -> Vec<Arc<RegistryEntry>> {
         self.all_in(|_| true)
     }
 
     /// Returns the acquisitions in some states, in the order of their calls.
-    fn all_in(&self, is_wanted: impl Fn(u8) -> bool) -> Vec<Arc<Entry>> {
+    fn all_in(&self, is_wanted: impl Fn(u8) -> bool) -> Vec<Arc<RegistryEntry>> {
         let index = lock(&self.index);
         let wanted = (index.entries.values())
             .filter(|entry| is_wanted(entry.last_state.load(Ordering::Acquire)));
@@ -353,15 +361,15 @@ impl Registry {
         wanted
     }
 
-    pub(crate) fn acquiring(&self) -> Vec<Arc<Entry>> {
+    pub(crate) fn acquiring(&self) -> Vec<Arc<RegistryEntry>> {
         self.all_in(|state| state == Acquiring as u8 || state == Queued as u8)
     }
 
-    pub(crate) fn queued(&self) -> Vec<Arc<Entry>> {
+    pub(crate) fn queued(&self) -> Vec<Arc<RegistryEntry>> {
         self.all_in(|state| state == Queued as u8)
     }
 
-    pub(crate) fn held(&self) -> Vec<Arc<Entry>> {
+    pub(crate) fn held(&self) -> Vec<Arc<RegistryEntry>> {
         self.all_in(|state| state == Held as u8)
     }
 
@@ -391,12 +399,12 @@ impl Registry {
     }
 
     /// Returns the acquisitions that need attention now, in the order of their calls.
-    pub(crate) fn due(&self, now: BootInstant) -> Vec<Arc<Entry>> {
+    pub(crate) fn due(&self, now: BootInstant) -> Vec<Arc<RegistryEntry>> {
         lock(&self.index).up_to(now, |index| &index.due, usize::MAX)
     }
 
     /// Returns the acquires to repeat now, and as many releases as may be sent.
-    pub(crate) fn due_repeats(&self, now: BootInstant) -> Vec<Arc<Entry>> {
+    pub(crate) fn due_repeats(&self, now: BootInstant) -> Vec<Arc<RegistryEntry>> {
         let (index, room) = (lock(&self.index), self.room());
         let mut due = index.up_to(now, |index| &index.retries, usize::MAX);
         due.extend(index.up_to(now, |index| &index.releases, room));
@@ -410,7 +418,7 @@ impl Registry {
     }
 
     /// Returns the oldest release, if more than `MAX_BACKLOG` wait.
-    pub(crate) fn surplus(&self) -> Option<Arc<Entry>> {
+    pub(crate) fn surplus(&self) -> Option<Arc<RegistryEntry>> {
         let index = lock(&self.index);
         let (_, owner) = index
             .releases
@@ -476,7 +484,7 @@ impl Index {
         now: BootInstant,
         times: impl Fn(&Self) -> &BTreeSet<(BootInstant, OwnerId)>,
         limit: usize,
-    ) -> Vec<Arc<Entry>> {
+    ) -> Vec<Arc<RegistryEntry>> {
         let due = times(self).range(..=(now, OwnerId(u64::MAX))).take(limit);
         let mut due: Vec<_> = due
             .filter_map(|(_, owner)| self.entries.get(owner).cloned())

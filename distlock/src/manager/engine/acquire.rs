@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use crate::error::{Error, Outage};
 use crate::manager::core::held::HoldHandle;
-use crate::manager::core::registry::Entry;
+use crate::manager::core::registry::RegistryEntry;
 use crate::manager::core::{Core, Phase, shut_down_error};
 use crate::manager::engine::driver::{self, Sending};
 use crate::manager::engine::release;
@@ -115,7 +115,7 @@ pub(crate) struct AcquireCall<'a> {
     pub(crate) core: &'a Arc<Core>,
     pub(crate) request: Arc<Request>,
     /// Its acquisition, until that is a hold.
-    entry: Option<Arc<Entry>>,
+    entry: Option<Arc<RegistryEntry>>,
     /// True once it was published that the call was queued.
     is_queued_published: bool,
     /// The reason why it ends without its lock; `None` before its start is published, and after

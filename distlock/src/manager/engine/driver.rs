@@ -13,7 +13,7 @@ use futures_util::future::FutureExt;
 
 use tokio::sync::oneshot;
 
-use crate::manager::core::registry::Entry;
+use crate::manager::core::registry::RegistryEntry;
 use crate::manager::core::{Core, Phase};
 use crate::manager::engine::renew;
 use crate::manager::engine::report;
@@ -84,7 +84,7 @@ async fn wait(core: &Core, is_usable: bool) {
 /// has a reply, the acquisition continues without one.
 pub(crate) struct Sending {
     core: Arc<Core>,
-    entry: Arc<Entry>,
+    entry: Arc<RegistryEntry>,
     action: Action,
     /// The number of the command if its reply is awaited, see [`Acquisition::awaited`].
     number: Option<u32>,
@@ -92,7 +92,7 @@ pub(crate) struct Sending {
 
 impl Sending {
     /// Returns the next command of an acquisition, if one is due.
-    fn next(core: &Arc<Core>, entry: &Arc<Entry>, repeats: bool) -> Option<Self> {
+    fn next(core: &Arc<Core>, entry: &Arc<RegistryEntry>, repeats: bool) -> Option<Self> {
         let now = core.clock.now();
         let next = core.registry.drive(entry, |acquisition| {
             let action = acquisition.poll_action(repeats, now)?;
@@ -105,7 +105,7 @@ impl Sending {
 
     pub(crate) fn new(
         core: &Arc<Core>,
-        entry: &Arc<Entry>,
+        entry: &Arc<RegistryEntry>,
         action: Action,
         number: Option<u32>,
     ) -> Self {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::error::LockKind;
 use crate::key::LockKey;
 use crate::manager::core::Core;
-use crate::manager::core::registry::Entry;
+use crate::manager::core::registry::RegistryEntry;
 use crate::manager::telemetry::long_waits::LongWaits;
 use crate::observer::event::Operation;
 use crate::protocol::messages::{CheckQueue, CheckQueueReply};
@@ -29,7 +29,7 @@ const QUEUE_CHECK_TIMEOUT: Duration = QUEUE_CHECK_INTERVAL;
 #[derive(Clone, Debug)]
 struct KeyWaiters {
     check: CheckQueue,
-    entries: Vec<Arc<Entry>>,
+    entries: Vec<Arc<RegistryEntry>>,
 }
 
 /// Checks all queues in which calls wait, until the manager closes.
@@ -108,8 +108,8 @@ impl KeyWaiters {
     }
 }
 
-fn batches(waiters: Vec<Arc<Entry>>) -> Vec<Vec<KeyWaiters>> {
-    let mut by_key: BTreeMap<(LockKind, LockKey), Vec<Arc<Entry>>> = BTreeMap::new();
+fn batches(waiters: Vec<Arc<RegistryEntry>>) -> Vec<Vec<KeyWaiters>> {
+    let mut by_key: BTreeMap<(LockKind, LockKey), Vec<Arc<RegistryEntry>>> = BTreeMap::new();
     for entry in waiters {
         let Request { key, kind, .. } = &*entry.request;
         by_key

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::manager::core::Core;
 use crate::manager::core::held::HoldHandle;
-use crate::manager::core::registry::Entry;
+use crate::manager::core::registry::RegistryEntry;
 use crate::manager::engine::driver::Sending;
 use crate::protocol::acquisition::Acquisition;
 use crate::protocol::outcome::Action;
@@ -23,7 +23,7 @@ pub(crate) fn release(core: &Arc<Core>, hold: &HoldHandle, succeeded: bool) -> O
 
 /// Sends a release, and waits until the first attempt has a reply or has timed out. The release
 /// continues if this is dropped.
-pub(crate) async fn send_and_wait(sending: Sending, entry: &Entry) {
+pub(crate) async fn send_and_wait(sending: Sending, entry: &RegistryEntry) {
     let _ = sending.send_here().await;
     wait_until(&entry.changed, || {
         entry.peek(Acquisition::was_release_attempted).then_some(())
@@ -33,7 +33,7 @@ pub(crate) async fn send_and_wait(sending: Sending, entry: &Entry) {
 
 /// Releases what the store may hold for an acquisition, if that is necessary. No caller waits for
 /// it, so it is sent after all releases that are due.
-pub(crate) fn release_in_background(core: &Arc<Core>, entry: &Arc<Entry>) {
+pub(crate) fn release_in_background(core: &Arc<Core>, entry: &Arc<RegistryEntry>) {
     let sending = begin(core, entry, |acquisition, now| {
         let may_send = core.registry.may_release(now);
         let has_begun = acquisition.release(false, now);
@@ -48,7 +48,7 @@ pub(crate) fn release_in_background(core: &Arc<Core>, entry: &Arc<Entry>) {
 
 fn begin(
     core: &Arc<Core>,
-    entry: &Arc<Entry>,
+    entry: &Arc<RegistryEntry>,
     begin: impl FnOnce(&mut Acquisition, BootInstant) -> Option<Action>,
 ) -> Option<Sending> {
     let next = core.update(entry, |acquisition, now| {

@@ -8,7 +8,7 @@ use crate::config::options::Durability;
 use crate::fencing::FencingToken;
 use crate::manager::core::Core;
 use crate::manager::core::held::HoldHandle;
-use crate::manager::core::registry::Entry;
+use crate::manager::core::registry::RegistryEntry;
 use crate::manager::engine::report;
 use crate::manager::telemetry::logging::{self, TARGET};
 use crate::observer::event::{Event, Operation};
@@ -22,7 +22,7 @@ use crate::util::clock::BootInstant;
 const RENEW_BATCH: usize = 500;
 
 /// Starts the renewal of these holds.
-pub(crate) fn start(core: &Arc<Core>, due: impl Iterator<Item = Arc<Entry>>) {
+pub(crate) fn start(core: &Arc<Core>, due: impl Iterator<Item = Arc<RegistryEntry>>) {
     let renewals = due.filter_map(DueRenewal::new).collect();
     for batch in batches(renewals) {
         core.executor.spawn(renew_batch(core.clone(), batch));
@@ -39,12 +39,12 @@ pub(crate) fn renew_all(core: &Core) {
 /// A hold to be renewed.
 #[derive(Clone, Debug)]
 struct DueRenewal {
-    entry: Arc<Entry>,
+    entry: Arc<RegistryEntry>,
     token: FencingToken,
 }
 
 impl DueRenewal {
-    fn new(entry: Arc<Entry>) -> Option<Self> {
+    fn new(entry: Arc<RegistryEntry>) -> Option<Self> {
         let token = entry.peek(|acquisition| Some(acquisition.hold()?.token))?;
         Some(DueRenewal { entry, token })
     }
@@ -129,13 +129,18 @@ struct BatchOutcome {
     lost: usize,
     /// The shortest time that a hold had left when it was renewed.
     slack: Option<Duration>,
-    failed: Vec<(Arc<Entry>, StoreError)>,
+    failed: Vec<(Arc<RegistryEntry>, StoreError)>,
     /// Holds that had little time left.
-    slow: Vec<(Arc<Entry>, Duration)>,
+    slow: Vec<(Arc<RegistryEntry>, Duration)>,
 }
 
 impl BatchOutcome {
-    fn record(&mut self, entry: &Arc<Entry>, reply: &Result<(), RenewalFailure>, now: BootInstant) {
+    fn record(
+        &mut self,
+        entry: &Arc<RegistryEntry>,
+        reply: &Result<(), RenewalFailure>,
+        now: BootInstant,
+    ) {
         self.holds += 1;
         match reply {
             Err(RenewalFailure::Gone | RenewalFailure::Revoked) => self.lost += 1,
@@ -167,12 +172,13 @@ fn slack(acquisition: &Acquisition, now: BootInstant) -> Option<Duration> {
 
 /// Logs failed renewals, with the hold among them that will be lost first. Holds that are lost have
 /// a line of their own.
-fn log_failed(core: &Arc<Core>, failed: &[(Arc<Entry>, StoreError)]) {
+fn log_failed(core: &Arc<Core>, failed: &[(Arc<RegistryEntry>, StoreError)]) {
     let entries = || failed.iter().map(|(entry, _)| entry);
     let Some(first_to_expire) = HoldHandle::first_to_expire(core, entries()) else {
         return;
     };
-    let is_held = |entry: &&Arc<Entry>| entry.peek(Acquisition::state) == AcquisitionState::Held;
+    let is_held =
+        |entry: &&Arc<RegistryEntry>| entry.peek(Acquisition::state) == AcquisitionState::Held;
     let held = entries().filter(is_held).map(|entry| entry.owner);
     let first = &first_to_expire.entry;
     let in_last_third = first_to_expire.remaining() < first.request.timing.lease / 3;
@@ -190,7 +196,7 @@ fn log_failed(core: &Arc<Core>, failed: &[(Arc<Entry>, StoreError)]) {
 }
 
 /// Logs slow renewals, with the slowest of them.
-fn log_slow(core: &Arc<Core>, slow: &[(Arc<Entry>, Duration)]) {
+fn log_slow(core: &Arc<Core>, slow: &[(Arc<RegistryEntry>, Duration)]) {
     let slowest = slow.iter().min_by_key(|(_, slack)| *slack);
     let hold = slowest.and_then(|(entry, slack)| Some((HoldHandle::of(core, entry)?, *slack)));
     if let Some((slowest, slack)) = hold

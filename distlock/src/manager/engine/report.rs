@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::manager::core::Core;
 use crate::manager::core::held::HoldHandle;
-use crate::manager::core::registry::Entry;
+use crate::manager::core::registry::RegistryEntry;
 use crate::manager::engine::loss;
 use crate::manager::telemetry::hold_events;
 use crate::manager::telemetry::logging;
@@ -17,7 +17,7 @@ use crate::util::mutex::lock;
 const LOG_DELAY: Duration = Duration::from_secs(1);
 
 /// Publishes and logs what has happened since the last call.
-pub(crate) fn publish(core: &Arc<Core>, entry: &Arc<Entry>) {
+pub(crate) fn publish(core: &Arc<Core>, entry: &Arc<RegistryEntry>) {
     entry.publish_reports(|report| match report {
         Report::Record(outcome) => record_report::publish(core, entry, outcome),
         Report::Lost(end) => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio_util::task::TaskTracker;
 
-use crate::manager::core::registry::Entry;
+use crate::manager::core::registry::RegistryEntry;
 use crate::manager::core::{Core, Phase};
 use crate::manager::engine::release;
 use crate::manager::engine::report;
@@ -70,8 +70,8 @@ pub(crate) fn close(core: &Arc<Core>) {
 }
 
 /// Fails all waiters, ends all holds, and returns the acquisitions of those that were not released.
-fn end_all(core: &Arc<Core>) -> Vec<Arc<Entry>> {
-    let end = |entry: &Arc<Entry>| {
+fn end_all(core: &Arc<Core>) -> Vec<Arc<RegistryEntry>> {
+    let end = |entry: &Arc<RegistryEntry>| {
         core.update(entry, Acquisition::handle_shutdown);
         report::publish(core, entry);
         entry.peek(Acquisition::state) == AcquisitionState::Lost

@@ -7,7 +7,7 @@ use crate::error::BodyState;
 use crate::key::LockKey;
 use crate::manager::core::Core;
 use crate::manager::core::held::HoldHandle;
-use crate::manager::core::registry::Entry;
+use crate::manager::core::registry::RegistryEntry;
 use crate::observer::event::{Event, HoldOutcome, ReleaseOutcome, UNLABELED};
 use crate::observer::telemetry::Delivery;
 use crate::protocol::outcome::HoldEnd;
@@ -63,7 +63,7 @@ impl HoldHandle {
 /// Publishes the outcome of the first attempt to release a hold.
 pub(crate) fn publish_release(
     core: &Core,
-    entry: &Entry,
+    entry: &RegistryEntry,
     started: BootInstant,
     outcome: ReleaseOutcome,
 ) {

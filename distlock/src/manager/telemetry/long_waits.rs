@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::key::LockKey;
 use crate::manager::core::Core;
-use crate::manager::core::registry::Entry;
+use crate::manager::core::registry::RegistryEntry;
 use crate::manager::telemetry::logging::{self, TARGET};
 use crate::observer::event::Event;
 use crate::protocol::acquisition::Acquisition;
@@ -28,7 +28,7 @@ impl LongWaits {
         {
             return;
         }
-        let mut by_key: BTreeMap<LockKey, Vec<Arc<Entry>>> = BTreeMap::new();
+        let mut by_key: BTreeMap<LockKey, Vec<Arc<RegistryEntry>>> = BTreeMap::new();
         for entry in core.registry.acquiring() {
             let key = entry.request.key.clone();
             by_key.entry(key).or_default().push(entry);
@@ -45,7 +45,7 @@ impl LongWaits {
     }
 
     /// Returns true if the last line about the key is old enough, and a long wait began after it.
-    fn is_due(&self, key: &LockKey, entries: &[Arc<Entry>], now: BootInstant) -> bool {
+    fn is_due(&self, key: &LockKey, entries: &[Arc<RegistryEntry>], now: BootInstant) -> bool {
         let last = self.logged.get(key).copied();
         let mut since = entries.iter().map(|entry| entry.request.long_wait_from());
         last.is_none_or(|last| now >= last + LOG_INTERVAL)
@@ -53,7 +53,7 @@ impl LongWaits {
     }
 }
 
-fn publish(core: &Core, entries: &[Arc<Entry>], now: BootInstant) {
+fn publish(core: &Core, entries: &[Arc<RegistryEntry>], now: BootInstant) {
     for entry in entries {
         let request = &entry.request;
         if request.mark_long_wait(now) {
@@ -68,8 +68,8 @@ fn publish(core: &Core, entries: &[Arc<Entry>], now: BootInstant) {
 }
 
 /// Logs the longest wait for one key. `entries` are in the order of their calls.
-fn log(core: &Arc<Core>, entries: &[Arc<Entry>], now: BootInstant) {
-    let is_long = |entry: &&Arc<Entry>| entry.request.long_wait_from() <= now;
+fn log(core: &Arc<Core>, entries: &[Arc<RegistryEntry>], now: BootInstant) {
+    let is_long = |entry: &&Arc<RegistryEntry>| entry.request.long_wait_from() <= now;
     let Some(longest) = entries.iter().find(is_long) else {
         return;
     };

@@ -1,14 +1,14 @@
 //! The report of a success: an event, and a log line with its key if it is not recorded.
 
 use crate::manager::core::Core;
-use crate::manager::core::registry::Entry;
+use crate::manager::core::registry::RegistryEntry;
 use crate::manager::telemetry::logging::TARGET;
 use crate::observer::event::{Event, RecordOutcome};
 use crate::protocol::request::Request;
 use crate::util::visible::Visible;
 
 /// Publishes and logs whether a success is recorded.
-pub(crate) fn publish(core: &Core, entry: &Entry, outcome: RecordOutcome) {
+pub(crate) fn publish(core: &Core, entry: &RegistryEntry, outcome: RecordOutcome) {
     if outcome == RecordOutcome::Recorded {
         let request = &entry.request;
         core.known_data.record_success(request, request.started);

@@ -17,14 +17,14 @@ use crate::observer::event::{AcquireFailure, AcquirePath, HoldOutcome, UNLABELED
 use crate::protocol::kind::Kind;
 
 /// The lock, or the locks, of a span.
-pub(crate) struct Subject<'a> {
+pub(crate) struct TracedLock<'a> {
     /// The key, or all keys.
     pub(crate) key: &'a str,
     pub(crate) kind: Kind,
     pub(crate) options: &'a Options,
 }
 
-impl Subject<'_> {
+impl TracedLock<'_> {
     fn name(&self) -> &str {
         self.options.label.as_deref().unwrap_or(UNLABELED)
     }
@@ -56,7 +56,7 @@ pub(crate) struct RunSpan {
 }
 
 impl RunSpan {
-    pub(crate) fn begin(core: &Core, subject: &Subject<'_>) -> Self {
+    pub(crate) fn begin(core: &Core, subject: &TracedLock<'_>) -> Self {
         let span = info_span!(
             target: TARGET,
             "distlock.run",
@@ -91,7 +91,7 @@ impl RunSpan {
     /// Records that the call of `subject` ended without its lock.
     pub(crate) fn end_failed(
         &mut self,
-        subject: &Subject<'_>,
+        subject: &TracedLock<'_>,
         error: &Error,
         waited: Option<Duration>,
     ) {
@@ -159,7 +159,7 @@ pub(crate) fn drop_outcome() -> HoldOutcome {
 /// the token if there is only one.
 pub(crate) async fn trace_acquire<T>(
     core: &Core,
-    subject: &Subject<'_>,
+    subject: &TracedLock<'_>,
     acquiring: Pin<&mut impl Future<Output = Result<T, Error>>>,
     outcome: impl FnOnce(&T) -> (AcquirePath, Option<FencingToken>),
 ) -> Result<T, Error> {
@@ -196,7 +196,7 @@ pub(crate) fn record_acquired(
 }
 
 /// Returns the span `distlock.acquire`.
-fn acquire_span(core: &Core, subject: &Subject<'_>) -> Span {
+fn acquire_span(core: &Core, subject: &TracedLock<'_>) -> Span {
     let span = debug_span!(
         target: TARGET,
         "distlock.acquire",

@@ -19,7 +19,7 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_
 
 #[derive(Debug)]
 pub(super) struct Acquiring {
-    next: Next,
+    next: AcquireStep,
     /// Set if the store may hold state for this acquisition.
     may_be_stored: bool,
     /// `may_be_stored` before the acquire in flight.
@@ -43,7 +43,7 @@ pub(super) struct Acquiring {
 
 /// The next step of the acquisition, or the event for which it waits.
 #[derive(Debug)]
-pub(super) enum Next {
+pub(super) enum AcquireStep {
     Acquire,
     /// The reply is late from this time on.
     AwaitReply(BootInstant),
@@ -69,7 +69,7 @@ pub(super) fn late_at(sent_at: BootInstant, timeout: Duration) -> BootInstant {
 impl Acquiring {
     pub(super) fn new(wait_reason: Option<WaitReason>) -> Self {
         Acquiring {
-            next: Next::Acquire,
+            next: AcquireStep::Acquire,
             may_be_stored: false,
             was_stored: false,
             wait: Duration::ZERO,
@@ -85,12 +85,15 @@ impl Acquiring {
     }
 
     pub(super) fn awaits_grant(&self) -> bool {
-        matches!(self.next, Next::AwaitGrant)
+        matches!(self.next, AcquireStep::AwaitGrant)
     }
 
     /// Returns true while a command of the call is in flight.
     pub(super) fn is_in_flight(&self) -> bool {
-        matches!(self.next, Next::AwaitReply(_) | Next::AwaitConfirmation(_))
+        matches!(
+            self.next,
+            AcquireStep::AwaitReply(_) | AcquireStep::AwaitConfirmation(_)
+        )
     }
 
     /// Returns true if an acquire got no reply.
@@ -99,13 +102,13 @@ impl Acquiring {
     }
 
     pub(super) fn is_acquire_in_flight(&self) -> bool {
-        matches!(self.next, Next::AwaitReply(_))
+        matches!(self.next, AcquireStep::AwaitReply(_))
     }
 
     /// Returns when a failed acquire may be repeated.
     pub(super) fn retry_at(&self) -> Option<BootInstant> {
         match self.next {
-            Next::Retry(at) => Some(at),
+            AcquireStep::Retry(at) => Some(at),
             _ => None,
         }
     }
@@ -113,22 +116,24 @@ impl Acquiring {
     /// Returns when a command is due, its reply is late, or the wait ends.
     pub(super) fn next_due(&self, request: &Request) -> BootInstant {
         match self.next {
-            Next::Acquire | Next::Confirm => BootInstant(0),
-            Next::AwaitReply(late_at) | Next::AwaitConfirmation(late_at) => late_at,
-            Next::AwaitGrant | Next::Retry(_) | Next::Done(_) => request.deadline(),
+            AcquireStep::Acquire | AcquireStep::Confirm => BootInstant(0),
+            AcquireStep::AwaitReply(late_at) | AcquireStep::AwaitConfirmation(late_at) => late_at,
+            AcquireStep::AwaitGrant | AcquireStep::Retry(_) | AcquireStep::Done(_) => {
+                request.deadline()
+            }
         }
     }
 
     pub(super) fn outcome(&self) -> Option<&Outcome> {
         match &self.next {
-            Next::Done(outcome) => Some(outcome),
+            AcquireStep::Done(outcome) => Some(outcome),
             _ => None,
         }
     }
 
     pub(super) fn action(&mut self, request: &Request, now: BootInstant) -> Option<Action> {
         match self.next {
-            Next::Acquire => {
+            AcquireStep::Acquire => {
                 let wait = request.deadline().since(now);
                 if wait.is_zero() && !request.is_try_acquire() {
                     self.fail(request);
@@ -143,12 +148,12 @@ impl Acquiring {
                 self.wait = wait;
                 self.was_stored = std::mem::replace(&mut self.may_be_stored, true);
                 self.has_queue_entry = false;
-                self.next = Next::AwaitReply(late_at(now, timeout));
+                self.next = AcquireStep::AwaitReply(late_at(now, timeout));
                 Some(Action::Acquire { wait, timeout })
             }
-            Next::Confirm => {
+            AcquireStep::Confirm => {
                 let timeout = request.timing.command_timeout();
-                self.next = Next::AwaitConfirmation(late_at(now, timeout));
+                self.next = AcquireStep::AwaitConfirmation(late_at(now, timeout));
                 Some(Action::Confirm { timeout })
             }
             _ => None,
@@ -159,12 +164,12 @@ impl Acquiring {
     pub(super) fn handle_reply(&mut self, request: &Request, reply: AcquireReply) -> Option<Proof> {
         match reply {
             AcquireReply::Held(proof) => return Some(proof),
-            AcquireReply::Unfinished => self.next = Next::Acquire,
+            AcquireReply::Unfinished => self.next = AcquireStep::Acquire,
             AcquireReply::Queued(holders) => {
                 self.note_holders(holders);
                 self.wait_reason = Some(WaitReason::Occupied);
                 self.has_queue_entry = true;
-                self.next = Next::AwaitGrant;
+                self.next = AcquireStep::AwaitGrant;
             }
             AcquireReply::Busy(holders) => {
                 let holders = self.note_rejection(holders);
@@ -192,7 +197,7 @@ impl Acquiring {
                     self.fail(request);
                 } else {
                     self.was_late = true;
-                    self.next = Next::Acquire;
+                    self.next = AcquireStep::Acquire;
                 }
             }
             AcquireReply::KeyConflict(detail) => {
@@ -234,7 +239,7 @@ impl Acquiring {
         if stop {
             self.fail(request);
         } else {
-            self.next = Next::Retry(now + self.backoff.next_delay());
+            self.next = AcquireStep::Retry(now + self.backoff.next_delay());
         }
     }
 
@@ -247,7 +252,7 @@ impl Acquiring {
     ) {
         match self.next {
             // This is not a loss, because no body ran under the grant.
-            Next::AwaitConfirmation(_) if request.durability.is_none() => self.restart(),
+            AcquireStep::AwaitConfirmation(_) if request.durability.is_none() => self.restart(),
             _ => self.handle_failure(request, error, now),
         }
     }
@@ -256,8 +261,8 @@ impl Acquiring {
     /// later.
     pub(super) fn receive_grant(&mut self, grant: &Grant) -> bool {
         match self.next {
-            Next::AwaitGrant | Next::Retry(_) => true,
-            Next::Acquire | Next::AwaitReply(_) => {
+            AcquireStep::AwaitGrant | AcquireStep::Retry(_) => true,
+            AcquireStep::Acquire | AcquireStep::AwaitReply(_) => {
                 self.pushed = Some(Box::new(grant.clone()));
                 false
             }
@@ -268,7 +273,7 @@ impl Acquiring {
     /// Returns a stored grant, once the acquisition waits for one.
     pub(super) fn take_pushed(&mut self) -> Option<Box<Grant>> {
         match self.next {
-            Next::AwaitGrant | Next::Retry(_) => self.pushed.take(),
+            AcquireStep::AwaitGrant | AcquireStep::Retry(_) => self.pushed.take(),
             _ => None,
         }
     }
@@ -276,7 +281,7 @@ impl Acquiring {
     /// Makes the confirmation of a grant the next step.
     pub(super) fn confirm(&mut self, path: AcquirePath, granted_at: Option<BootInstant>) {
         self.origin = GrantOrigin { path, granted_at };
-        self.next = Next::Confirm;
+        self.next = AcquireStep::Confirm;
     }
 
     pub(super) fn origin(&self) -> GrantOrigin {
@@ -305,7 +310,7 @@ impl Acquiring {
     /// Acquires again, because the store may no longer have this queue entry.
     pub(super) fn handle_missing(&mut self) {
         if self.awaits_grant() {
-            self.next = Next::Acquire;
+            self.next = AcquireStep::Acquire;
         }
     }
 
@@ -321,7 +326,7 @@ impl Acquiring {
             return;
         }
         if rule!(same_id) {
-            self.next = Next::Acquire;
+            self.next = AcquireStep::Acquire;
         } else {
             self.may_be_stored = false;
             self.restart();
@@ -330,7 +335,7 @@ impl Acquiring {
 
     /// Fails the call if its wait has ended, unless a command is due or in flight.
     pub(super) fn handle_time(&mut self, request: &Request, now: BootInstant) {
-        let waits = matches!(self.next, Next::AwaitGrant | Next::Retry(_));
+        let waits = matches!(self.next, AcquireStep::AwaitGrant | AcquireStep::Retry(_));
         if waits && now >= request.deadline() {
             self.fail(request);
         }
@@ -338,14 +343,16 @@ impl Acquiring {
 
     /// Waits for the reply to the command in flight for as long as its sender does.
     pub(super) fn leave_timeout(&mut self) {
-        if let Next::AwaitReply(late_at) | Next::AwaitConfirmation(late_at) = &mut self.next {
+        if let AcquireStep::AwaitReply(late_at) | AcquireStep::AwaitConfirmation(late_at) =
+            &mut self.next
+        {
             *late_at = NEVER;
         }
     }
 
     /// Returns true if the reply to the command in flight is late.
     pub(super) fn is_late(&self, now: BootInstant) -> bool {
-        matches!(self.next, Next::AwaitReply(at) | Next::AwaitConfirmation(at) if now >= at)
+        matches!(self.next, AcquireStep::AwaitReply(at) | AcquireStep::AwaitConfirmation(at) if now >= at)
     }
 
     /// Ends an acquisition whose grant cannot be proven. The call starts a new one.
@@ -356,7 +363,7 @@ impl Acquiring {
     }
 
     pub(super) fn finish(&mut self, outcome: Outcome) {
-        self.next = Next::Done(outcome);
+        self.next = AcquireStep::Done(outcome);
     }
 
     fn fail(&mut self, request: &Request) {

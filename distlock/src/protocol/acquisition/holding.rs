@@ -20,14 +20,14 @@ pub(super) struct Holding {
     limit: Option<BootInstant>,
     /// A short grant is confirmed before it is renewed: until then the server counts it as short.
     is_confirmed: bool,
-    attempt: Attempt,
+    attempt: RenewalAttempt,
     /// The last error of a command for the hold since the last proof.
     last_error: Option<String>,
 }
 
 /// The next attempt to renew or confirm.
 #[derive(Clone, Copy, Debug)]
-enum Attempt {
+enum RenewalAttempt {
     At(BootInstant),
     InFlight,
     /// The hold is already valid up to its limit.
@@ -65,7 +65,7 @@ impl Holding {
             hold: Arc::new(Hold::new(kind, proof.token, since, origin, safe_until)),
             limit,
             is_confirmed: true,
-            attempt: Attempt::NoMore,
+            attempt: RenewalAttempt::NoMore,
             last_error: None,
         };
         held.attempt = held.next_renewal(request, from);
@@ -96,7 +96,7 @@ impl Holding {
             )),
             limit,
             is_confirmed: false,
-            attempt: Attempt::At(now + request.timing.confirm_delay()),
+            attempt: RenewalAttempt::At(now + request.timing.confirm_delay()),
             last_error: None,
         })
     }
@@ -118,8 +118,8 @@ impl Holding {
         // A hold is due at once if another caller has found that it ended.
         let safe_until = self.hold.safe_until().unwrap_or(BootInstant(0));
         match self.attempt {
-            Attempt::At(at) => at.min(safe_until),
-            Attempt::InFlight | Attempt::NoMore => safe_until,
+            RenewalAttempt::At(at) => at.min(safe_until),
+            RenewalAttempt::InFlight | RenewalAttempt::NoMore => safe_until,
         }
     }
 
@@ -133,17 +133,18 @@ impl Holding {
 
     pub(super) fn action(&mut self, request: &Request, now: BootInstant) -> Option<Action> {
         match self.attempt {
-            Attempt::At(at) if at <= now => {}
+            RenewalAttempt::At(at) if at <= now => {}
             _ => return None,
         }
         if self.is_confirmed {
-            self.attempt = Attempt::InFlight;
+            self.attempt = RenewalAttempt::InFlight;
             return Some(Action::Renew);
         }
         // The next attempt does not wait for this one to time out, because a short grant leaves no
         // time for that. The first reply counts.
         let timeout = self.hold.safe_until()?.since(now);
-        self.attempt = Attempt::At(now + request.timing.short_grant_timing().command_timeout());
+        self.attempt =
+            RenewalAttempt::At(now + request.timing.short_grant_timing().command_timeout());
         Some(Action::Confirm { timeout })
     }
 
@@ -192,7 +193,7 @@ impl Holding {
             Err(RenewalFailure::Error(error)) => {
                 self.note_failure(&error);
                 let retry_at = sent_at + request.timing.renew_retry_interval();
-                self.attempt = Attempt::At(retry_at.max(now));
+                self.attempt = RenewalAttempt::At(retry_at.max(now));
             }
         }
         None
@@ -202,15 +203,15 @@ impl Holding {
     /// still get a reply.
     pub(super) fn confirm_now(&mut self, request: &Request, now: BootInstant) {
         let first = self.hold.since + request.timing.confirm_delay();
-        if !self.is_confirmed && matches!(self.attempt, Attempt::At(at) if at == first) {
-            self.attempt = Attempt::At(now);
+        if !self.is_confirmed && matches!(self.attempt, RenewalAttempt::At(at) if at == first) {
+            self.attempt = RenewalAttempt::At(now);
         }
     }
 
     /// Makes the next attempt due at once after a reconnect. A renewal in flight keeps its timeout.
     pub(super) fn renew_now(&mut self, now: BootInstant) {
-        if matches!(self.attempt, Attempt::At(_)) {
-            self.attempt = Attempt::At(now);
+        if matches!(self.attempt, RenewalAttempt::At(_)) {
+            self.attempt = RenewalAttempt::At(now);
         }
     }
 
@@ -253,14 +254,14 @@ impl Holding {
     }
 
     /// Returns when to renew, rounded down so that holds taken in succession are renewed together.
-    fn next_renewal(&self, request: &Request, proven: BootInstant) -> Attempt {
+    fn next_renewal(&self, request: &Request, proven: BootInstant) -> RenewalAttempt {
         if self.limit.is_some() && self.hold.safe_until() >= self.limit {
-            return Attempt::NoMore;
+            return RenewalAttempt::NoMore;
         }
         let every = request.timing.renew_interval();
         let grid = u64::try_from((every / 16).as_nanos()).unwrap_or(1).max(1);
         let next = proven + every;
-        Attempt::At(BootInstant(next.0 - next.0 % grid))
+        RenewalAttempt::At(BootInstant(next.0 - next.0 % grid))
     }
 }
 

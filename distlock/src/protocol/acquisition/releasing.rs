@@ -22,7 +22,7 @@ const MIN_PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(super) struct Releasing {
-    next: Next,
+    next: ReleaseStep,
     /// How long the key stays taken, counted from `began`.
     keep_for: Duration,
     /// The token of the hold whose success is to be recorded. The same in every repeat (P10).
@@ -51,7 +51,7 @@ pub(super) struct Releasing {
 
 /// The next step of the release.
 #[derive(Clone, Copy, Debug)]
-enum Next {
+enum ReleaseStep {
     SendAt(BootInstant),
     /// A release that was sent at `sent_at` keeps the key for `keep_for`.
     AwaitReply {
@@ -66,7 +66,7 @@ enum Next {
 impl Releasing {
     pub(super) fn new(now: BootInstant) -> Self {
         Releasing {
-            next: Next::SendAt(now),
+            next: ReleaseStep::SendAt(now),
             keep_for: Duration::ZERO,
             succeeded_under: None,
             is_record_decided: false,
@@ -120,7 +120,7 @@ impl Releasing {
     /// first would have.
     pub(super) fn action(&mut self, request: &Request, now: BootInstant) -> Option<Action> {
         match self.next {
-            Next::SendAt(at) if at <= now => {}
+            ReleaseStep::SendAt(at) if at <= now => {}
             _ => return None,
         }
         let timeout = request.timing.command_timeout();
@@ -128,7 +128,7 @@ impl Releasing {
         if self.attempts == 0 {
             self.first_sent_at = Some(now);
         }
-        self.next = Next::AwaitReply {
+        self.next = ReleaseStep::AwaitReply {
             sent_at: now,
             keep_for,
             late_at: acquiring::late_at(now, timeout),
@@ -143,11 +143,11 @@ impl Releasing {
 
     /// Returns true while only `min_hold` keeps the key.
     pub(super) fn is_kept(&self) -> bool {
-        matches!(self.next, Next::HandOffAt(_))
+        matches!(self.next, ReleaseStep::HandOffAt(_))
     }
 
     pub(super) fn is_in_flight(&self) -> bool {
-        matches!(self.next, Next::AwaitReply { .. })
+        matches!(self.next, ReleaseStep::AwaitReply { .. })
     }
 
     /// Returns true once the first attempt has ended.
@@ -163,7 +163,7 @@ impl Releasing {
     /// Returns when the release may be sent.
     pub(super) fn send_at(&self) -> Option<BootInstant> {
         match self.next {
-            Next::SendAt(at) => Some(at),
+            ReleaseStep::SendAt(at) => Some(at),
             _ => None,
         }
     }
@@ -171,39 +171,39 @@ impl Releasing {
     /// Returns when the reply is late, the lock is handed off, or nothing is left to be released.
     pub(super) fn next_due(&self, request: &Request) -> BootInstant {
         match self.next {
-            Next::SendAt(_) => self.expires_at(request),
-            Next::AwaitReply { late_at, .. } => late_at,
-            Next::HandOffAt(at) => at,
+            ReleaseStep::SendAt(_) => self.expires_at(request),
+            ReleaseStep::AwaitReply { late_at, .. } => late_at,
+            ReleaseStep::HandOffAt(at) => at,
         }
     }
 
     /// Begins the hand-off of a key that was kept long enough.
     pub(super) fn handle_time(&mut self, now: BootInstant) {
-        if let Next::HandOffAt(at) = self.next
+        if let ReleaseStep::HandOffAt(at) = self.next
             && now >= at
         {
-            self.next = Next::SendAt(at);
+            self.next = ReleaseStep::SendAt(at);
         }
     }
 
     /// Waits for the reply to the release in flight for as long as its sender does.
     pub(super) fn leave_timeout(&mut self) {
-        if let Next::AwaitReply { late_at, .. } = &mut self.next {
+        if let ReleaseStep::AwaitReply { late_at, .. } = &mut self.next {
             *late_at = acquiring::NEVER;
         }
     }
 
     /// Returns true if the reply to the release in flight is late.
     pub(super) fn is_late(&self, now: BootInstant) -> bool {
-        matches!(self.next, Next::AwaitReply { late_at, .. } if now >= late_at)
+        matches!(self.next, ReleaseStep::AwaitReply { late_at, .. } if now >= late_at)
     }
 
     /// Sends the release again without a pause: an acquire of this owner was applied after it.
     pub(super) fn send_now(&mut self, now: BootInstant) {
         match self.next {
-            Next::SendAt(at) => self.next = Next::SendAt(at.min(now)),
-            Next::AwaitReply { .. } => self.sends_again = true,
-            Next::HandOffAt(_) => {}
+            ReleaseStep::SendAt(at) => self.next = ReleaseStep::SendAt(at.min(now)),
+            ReleaseStep::AwaitReply { .. } => self.sends_again = true,
+            ReleaseStep::HandOffAt(_) => {}
         }
     }
 
@@ -241,7 +241,7 @@ impl Releasing {
 
     /// Returns true once all state in the store has expired, and no reply is awaited.
     pub(super) fn has_expired(&self, request: &Request, now: BootInstant) -> bool {
-        matches!(self.next, Next::SendAt(_)) && now >= self.expires_at(request)
+        matches!(self.next, ReleaseStep::SendAt(_)) && now >= self.expires_at(request)
     }
 
     /// Handles the reply to the release in flight, and returns its outcome. The release is over if
@@ -262,7 +262,7 @@ impl Releasing {
                     true if self.attempts == 1 => Duration::ZERO,
                     true => MIN_PAUSE,
                 };
-                self.next = Next::SendAt(now + pause);
+                self.next = ReleaseStep::SendAt(now + pause);
                 return ReleaseOutcome::Unconfirmed;
             }
         };
@@ -275,10 +275,10 @@ impl Releasing {
         let was_valid = self.safe_until.take().is_some_and(|at| now < at);
         let is_lost = was_valid && !reply.was_held && !self.may_be_applied;
         if std::mem::take(&mut self.sends_again) {
-            self.next = Next::SendAt(now);
+            self.next = ReleaseStep::SendAt(now);
         } else if now < self.late_until {
-            self.next = Next::SendAt(self.late_until);
-        } else if let Next::AwaitReply {
+            self.next = ReleaseStep::SendAt(self.late_until);
+        } else if let ReleaseStep::AwaitReply {
             sent_at, keep_for, ..
         } = self.next
             && !is_lost
@@ -286,7 +286,7 @@ impl Releasing {
         {
             let handed_off_at = sent_at + keep_for;
             *self = Releasing {
-                next: Next::HandOffAt(handed_off_at),
+                next: ReleaseStep::HandOffAt(handed_off_at),
                 attempts: self.attempts,
                 ..Releasing::new(handed_off_at)
             };

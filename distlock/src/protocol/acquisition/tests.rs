@@ -10,6 +10,7 @@ pub(super) use crate::protocol::kind::Kind;
 use crate::protocol::messages::OwnerId;
 pub(super) use crate::protocol::once::Record;
 pub(super) use crate::protocol::timing::Timing;
+pub(super) use crate::util::clock::ServerTime;
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 
@@ -63,10 +64,10 @@ pub(super) fn queued() -> Result<AcquireReply, StoreError> {
         this_process: false,
         token: FencingToken::new(1),
         weight: 1,
-        since: 0,
+        since: ServerTime(0),
         expires_in: None,
         kept_until: None,
-        name: "another".into(),
+        client_name: "another".into(),
         metadata: None,
     }]))
 }

@@ -10,7 +10,7 @@ use crate::protocol::holder_name;
 use crate::protocol::messages::{Acquire, OwnerId, Proof};
 use crate::store::client_id::ClientId;
 use crate::store::{EventSink, StoreEvent};
-use crate::util::clock::BootInstant;
+use crate::util::clock::{BootInstant, ServerTime};
 
 /// A registered client.
 pub(super) struct RegisteredClient {
@@ -44,8 +44,7 @@ pub(super) struct CommandContext<'a> {
     pub(super) caller: &'a ClientId,
     pub(super) client: &'a RegisteredClient,
     pub(super) now: BootInstant,
-    /// Wall time in µs.
-    pub(super) wall: u64,
+    pub(super) wall: ServerTime,
     /// The work that the call may still do in queues.
     pub(super) work: i64,
     pub(super) clients: &'a HashMap<ClientId, RegisteredClient>,

@@ -13,10 +13,10 @@ use crate::protocol::kind::Kind;
 use crate::protocol::messages::HolderView;
 use crate::protocol::once::Record;
 use crate::store::client_id::ClientId;
-use crate::util::clock::BootInstant;
+use crate::util::clock::{BootInstant, ServerTime};
 
 #[derive(Debug)]
-pub(super) struct Hold {
+pub(super) struct StoredHold {
     pub(super) owner_id: Owner,
     pub(super) kind: Kind,
     pub(super) token: FencingToken,
@@ -24,8 +24,7 @@ pub(super) struct Hold {
     /// The longest TTL that the holder of a mutex may set.
     pub(super) max_ttl: Duration,
     pub(super) expires_at: BootInstant,
-    /// Wall time in µs.
-    pub(super) since: u64,
+    pub(super) since: ServerTime,
     pub(super) name: Arc<str>,
 }
 
@@ -52,11 +51,9 @@ pub(super) struct StoredRecord {
     pub(super) expires_at: BootInstant,
 }
 
-impl Hold {
+impl StoredHold {
     fn view(&self, context: &CommandContext<'_>) -> HolderView {
         let remaining = self.expires_at.since(context.now);
-        let micros = u64::try_from(remaining.as_micros()).unwrap_or(u64::MAX);
-        let ends_at = context.wall.saturating_add(micros);
         let (name, metadata) = holder_name::split(&self.name);
         HolderView {
             local_owner: (self.owner_id.client == *context.caller).then_some(self.owner_id.owner),
@@ -66,8 +63,8 @@ impl Hold {
             weight: self.kind.weight(),
             since: self.since,
             expires_in: Some(remaining),
-            kept_until: (self.state == HoldState::Kept).then_some(ends_at),
-            name,
+            kept_until: (self.state == HoldState::Kept).then_some(context.wall + remaining),
+            client_name: name,
             metadata,
         }
     }
@@ -76,7 +73,7 @@ impl Hold {
 /// The holds of a lock, of which a mutex has at most one.
 #[derive(Debug, Default)]
 pub(super) struct Holds {
-    pub(super) all: Vec<Hold>,
+    pub(super) all: Vec<StoredHold>,
     /// The kind of the last hold that was added, with its own number of permits.
     last_kind: Option<LockKind>,
     /// The token of the current read phase, which its readers share (K9).
@@ -90,7 +87,7 @@ impl Holds {
         self.all.is_empty()
     }
 
-    pub(super) fn get_mut(&mut self, owner_id: &Owner) -> Option<&mut Hold> {
+    pub(super) fn get_mut(&mut self, owner_id: &Owner) -> Option<&mut StoredHold> {
         self.all.iter_mut().find(|hold| hold.owner_id == *owner_id)
     }
 
@@ -103,7 +100,7 @@ impl Holds {
         }
     }
 
-    pub(super) fn retain(&mut self, keeps: impl Fn(&Hold) -> bool) {
+    pub(super) fn retain(&mut self, keeps: impl Fn(&StoredHold) -> bool) {
         self.all.retain(keeps);
         if self.all.is_empty() {
             (self.phase, self.last_kind) = (None, None);
@@ -122,7 +119,7 @@ impl Holds {
         holds.into_iter().map(|hold| hold.view(context)).collect()
     }
 
-    pub(super) fn add(&mut self, hold: Hold) {
+    pub(super) fn add(&mut self, hold: StoredHold) {
         self.last_kind = Some(hold.kind.lock_kind());
         self.all.push(hold);
     }

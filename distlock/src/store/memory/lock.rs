@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::context::{CommandContext, MAX_WORK};
-use super::holds::{Fence, Hold, HoldState, Holds, StoredRecord};
+use super::holds::{Fence, HoldState, Holds, StoredHold, StoredRecord};
 use super::queue::{ENTRY_COST, Owner, Queue, QueueEntry};
 use crate::error::LockKind;
 use crate::fencing::FencingToken;
@@ -17,8 +17,8 @@ use crate::protocol::messages::{
 };
 use crate::protocol::timing::Timing;
 use crate::store::StoreEvent;
-use crate::store::command::{Confirm, Revoke};
-use crate::util::clock::BootInstant;
+use crate::store::command::{Confirm, RevokeHolds};
+use crate::util::clock::{BootInstant, ServerTime};
 
 /// Work that every lock of a queue check may do at least (see [`CommandContext::work`]). No lock
 /// then waits for the dead waiters of another.
@@ -62,7 +62,7 @@ impl MemoryLock {
     /// Returns true if the lock is free, has no waiters, and its last token is in the past.
     pub(super) fn is_uncontended(&self, context: &CommandContext<'_>) -> bool {
         let fence = self.fence.as_ref();
-        let is_fence_past = fence.is_none_or(|fence| fence.token.get() < context.wall);
+        let is_fence_past = fence.is_none_or(|fence| fence.token.get() < context.wall.0);
         !self.is_taken() && self.queue.is_empty() && is_fence_past
     }
 
@@ -99,7 +99,7 @@ impl MemoryLock {
         let (entry, kind) = (context.entry(request), request.target.kind);
         let owner_id = &entry.owner_id;
         let has_queue = !self.queue.is_empty();
-        let is_held = |hold: &&mut Hold| hold.state == HoldState::Held;
+        let is_held = |hold: &&mut StoredHold| hold.state == HoldState::Held;
         if self.holds.get_mut(owner_id).filter(is_held).is_some() {
             // Repeated: the full lease, and the place in the queue is removed.
             self.extend(context, owner_id, request.target.timing);
@@ -227,7 +227,7 @@ impl MemoryLock {
     pub(super) fn revoke(
         &mut self,
         context: &mut CommandContext<'_>,
-        revoke: &Revoke<'_>,
+        revoke: &RevokeHolds<'_>,
     ) -> RevokeReply {
         let (mut notified, mut gone, mut revoked) = (Vec::new(), Vec::new(), 0);
         let (mut newest, mut is_new) = (None, false);
@@ -360,7 +360,7 @@ impl MemoryLock {
                 .map(|entry| QueuedWaiter {
                     this_process: true,
                     since: entry.since,
-                    name: holder_name::split(&entry.name).0,
+                    client_name: holder_name::split(&entry.name).0,
                 })
                 .collect(),
             last_token: self.fence.as_ref().map(|fence| fence.token),
@@ -459,7 +459,7 @@ impl MemoryLock {
         let phase = self.holds.phase.filter(|_| is_read);
         let token = phase.unwrap_or_else(|| self.next_token(context));
         self.holds.phase = is_read.then_some(token);
-        self.holds.add(Hold {
+        self.holds.add(StoredHold {
             owner_id: entry.owner_id,
             kind: entry.kind,
             token,
@@ -485,8 +485,8 @@ impl MemoryLock {
 
     pub(super) fn next_token(&mut self, context: &CommandContext<'_>) -> FencingToken {
         let after_previous = (self.fence.as_ref()).map_or(0, |fence| fence.token.get() + 1);
-        let token = after_previous.max(context.wall);
-        let ahead = Duration::from_micros(token - context.wall);
+        let token = after_previous.max(context.wall.0);
+        let ahead = ServerTime(token).since(context.wall);
         let token = FencingToken::new(token);
         self.fence = Some(Fence {
             token,
@@ -497,7 +497,7 @@ impl MemoryLock {
 
     /// Shortens the hold of a mutex to the longest TTL that its holder may set (R21).
     pub(super) fn clamp_ttl(&mut self, now: BootInstant) {
-        let is_mutex = |hold: &&mut Hold| hold.kind == Kind::Mutex;
+        let is_mutex = |hold: &&mut StoredHold| hold.kind == Kind::Mutex;
         let Some(hold) = self.holds.all.first_mut().filter(is_mutex) else {
             return;
         };

@@ -20,7 +20,9 @@ use crate::protocol::messages::{
     ReleaseReply, RenewReply, Renewal, RevokeReply,
 };
 use crate::store::client_id::ClientId;
-use crate::store::command::{Confirm, DeleteRecord, Downgrade, Inspect, List, Release, Revoke};
+use crate::store::command::{
+    Confirm, DeleteRecord, Downgrade, Inspect, List, Release, RevokeHolds,
+};
 use crate::store::{BoxFuture, EventSink, LockStore, OpenedStore, Settings, StoreResult};
 
 mod context;
@@ -57,7 +59,7 @@ impl MemoryStore {
     ) -> Self {
         let known = RegisteredClient {
             events,
-            name: settings.display_name.into(),
+            name: settings.client_name.into(),
             max_waiters: usize::try_from(settings.max_waiters).unwrap_or(usize::MAX),
             fence_ttl: settings.fence_ttl,
         };
@@ -239,7 +241,7 @@ impl LockStore for MemoryStore {
         })
     }
 
-    async fn revoke(&self, revoke: &Revoke<'_>, _: Duration) -> StoreResult<RevokeReply> {
+    async fn revoke(&self, revoke: &RevokeHolds<'_>, _: Duration) -> StoreResult<RevokeReply> {
         self.run(|locks, context| {
             locks.with_kind(revoke.key, revoke.kind, context.now, |lock| {
                 lock.revoke(context, revoke)

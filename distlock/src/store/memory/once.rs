@@ -1,13 +1,12 @@
 //! Calls that run at most once per period or for a value. They follow the scripts in `lua/once`.
 
-use std::time::Duration;
-
 use super::context::CommandContext;
 use super::holds::{HoldState, StoredRecord};
 use super::lock::MemoryLock;
 use crate::fencing::FencingToken;
 use crate::protocol::messages::{Acquire, OwnerId};
 use crate::protocol::once::{Once, Record};
+use crate::util::clock::ServerTime;
 
 impl MemoryLock {
     /// Returns the record that rejects an acquire. It then lasts for this call's period.
@@ -28,7 +27,7 @@ impl MemoryLock {
         if !is_closed(&stored.record, once, granted.unwrap_or(context.wall)) {
             return None;
         }
-        let age = Duration::from_micros(context.wall - stored.record.since);
+        let age = context.wall.since(stored.record.since);
         let needed = context.now + once.ttl.saturating_sub(age);
         stored.expires_at = stored.expires_at.max(needed);
         Some(stored.record.clone())
@@ -67,7 +66,7 @@ impl MemoryLock {
             gap: once.gap,
             token,
             finished: context.wall,
-            name: hold.name.to_string(),
+            holder_name: hold.name.to_string(),
         };
         let known_end = (self.records.get(&once.selector)).map(|known| known.expires_at);
         let end = context.now + once.ttl;
@@ -79,14 +78,13 @@ impl MemoryLock {
 
     /// Returns when an owner acquired its hold, unless that was revoked or released. After a step
     /// of the clock back, that is now, as in the record of a success.
-    fn held_since(&mut self, context: &CommandContext<'_>, owner: OwnerId) -> Option<u64> {
+    fn held_since(&mut self, context: &CommandContext<'_>, owner: OwnerId) -> Option<ServerTime> {
         let hold = self.holds.get_mut(&context.owner_id(owner))?;
         (hold.state == HoldState::Held).then_some(hold.since.min(context.wall))
     }
 }
 
 /// Returns true if a run that acquires at `start` comes too soon after the recorded one.
-fn is_closed(record: &Record, once: &Once, start: u64) -> bool {
-    let gap = u64::try_from(once.gap.as_micros()).unwrap_or(u64::MAX);
-    record.since.saturating_add(gap) > start
+fn is_closed(record: &Record, once: &Once, start: ServerTime) -> bool {
+    record.since + once.gap > start
 }

@@ -9,7 +9,7 @@ use crate::protocol::kind::Kind;
 use crate::protocol::messages::OwnerId;
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
-use crate::util::clock::BootInstant;
+use crate::util::clock::{BootInstant, ServerTime};
 
 /// How long a queue is kept after its last deadline, because a grant made just before may be
 /// unconfirmed.
@@ -36,8 +36,8 @@ pub(super) struct QueueEntry {
     pub(super) kind: Kind,
     pub(super) timing: Timing,
     pub(super) deadline: BootInstant,
-    /// The time of arrival, wall time in µs.
-    pub(super) since: u64,
+    /// The time of arrival.
+    pub(super) since: ServerTime,
     pub(super) name: Arc<str>,
 }
 

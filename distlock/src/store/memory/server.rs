@@ -15,7 +15,7 @@ use crate::error::{LockKind, Outage};
 use crate::key::LockKey;
 use crate::protocol::store_error::StoreError;
 use crate::store::client_id::ClientId;
-use crate::util::clock::{BootClock, BootInstant, Clock};
+use crate::util::clock::{BootClock, BootInstant, Clock, ServerTime};
 
 /// How many locks every call examines, to remove empty ones. More than one, so that the sweep makes
 /// progress even if every call uses a new key.
@@ -26,16 +26,16 @@ const CANCELLED_FOR: Duration = Duration::from_secs(60);
 
 /// The counterpart of a Redis server. Clones are the same server.
 #[derive(Clone)]
-pub(crate) struct MemoryServer(pub(super) Arc<Shared>);
+pub(crate) struct MemoryServer(pub(super) Arc<MemoryShared>);
 
-pub(super) struct Shared {
+pub(super) struct MemoryShared {
     identity: Arc<str>,
     pub(super) clock: Arc<dyn Clock>,
-    state: Mutex<State>,
+    state: Mutex<MemoryState>,
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct MemoryState {
     pub(super) locks: MemoryLocks,
     /// The registered clients, the counterpart of PUBSUB NUMSUB in Redis.
     clients: HashMap<ClientId, RegisteredClient>,
@@ -51,7 +51,7 @@ impl MemoryServer {
     /// the last one, the same name gives a new, empty server.
     pub(crate) fn named(name: &str) -> Self {
         // After `fork`, the parent's servers are only copies, with holders that do not run here.
-        static NAMED: Lazy<Mutex<HashMap<String, Weak<Shared>>>> = Lazy::new(Mutex::default);
+        static NAMED: Lazy<Mutex<HashMap<String, Weak<MemoryShared>>>> = Lazy::new(Mutex::default);
         let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
         let key = format!("{name} {}", std::process::id());
         if let Some(shared) = named.get(&key).and_then(Weak::upgrade) {
@@ -67,7 +67,7 @@ impl MemoryServer {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         // The number distinguishes a named server from an earlier one with lost locks.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        MemoryServer(Arc::new(Shared {
+        MemoryServer(Arc::new(MemoryShared {
             identity: format!("memory:{name}#{number}").into(),
             clock,
             state: Mutex::default(),
@@ -96,7 +96,7 @@ impl MemoryServer {
     ) -> Result<T, StoreError> {
         let (reply, pushes) = {
             let mut state = self.state();
-            let State { locks, clients } = &mut *state;
+            let MemoryState { locks, clients } = &mut *state;
             let Some(client) = clients.get(caller) else {
                 return Err(StoreError::new(Outage::Unreachable, "the store was closed"));
             };
@@ -106,7 +106,7 @@ impl MemoryServer {
                 clients,
                 // Read under the mutex, so that time does not step back between two calls.
                 now: self.0.clock.now(),
-                wall: self.0.clock.wall_micros(),
+                wall: ServerTime(self.0.clock.wall_micros()),
                 work: MAX_WORK,
                 pushes: Vec::new(),
             };
@@ -120,7 +120,7 @@ impl MemoryServer {
         Ok(reply)
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, MemoryState> {
         (self.0.state.lock()).unwrap_or_else(PoisonError::into_inner)
     }
 }

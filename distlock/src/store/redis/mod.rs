@@ -19,7 +19,9 @@ use crate::protocol::messages::{
     ReleaseReply, RenewReply, Renewal, RevokeReply,
 };
 use crate::protocol::store_error::StoreError;
-use crate::store::command::{Confirm, DeleteRecord, Downgrade, Inspect, List, Release, Revoke};
+use crate::store::command::{
+    Confirm, DeleteRecord, Downgrade, Inspect, List, Release, RevokeHolds,
+};
 use crate::store::redis::conn::client::Client;
 use crate::store::redis::node::{Node, failover};
 use crate::store::redis::transport::Transport;
@@ -163,7 +165,11 @@ impl LockStore for RedisStore {
         self.node.with_address(reply)
     }
 
-    async fn revoke(&self, revoke: &Revoke<'_>, timeout: Duration) -> StoreResult<RevokeReply> {
+    async fn revoke(
+        &self,
+        revoke: &RevokeHolds<'_>,
+        timeout: Duration,
+    ) -> StoreResult<RevokeReply> {
         let reply = self.node.run(revoke, timeout).await;
         self.node.with_address(reply)
     }

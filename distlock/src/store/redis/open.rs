@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::store::redis::RedisStore;
 use crate::store::redis::cluster::ClusterStore;
 use crate::store::redis::conn::client::{Client, StoreState};
-use crate::store::redis::quorum::Quorum;
+use crate::store::redis::quorum::QuorumStore;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::diagnose::diagnose;
 use crate::store::redis::transport::url::StoreLocation;
@@ -50,6 +50,6 @@ pub(crate) fn connect_lazy(config: &RedisConfig, client: Client) -> OpenedStore 
     match &config.location {
         StoreLocation::Single(server) => RedisStore::connect_lazy(config, server, client),
         StoreLocation::Cluster(seeds) => ClusterStore::connect_lazy(config, seeds, client),
-        StoreLocation::Quorum(servers) => Quorum::connect_lazy(config, servers, client),
+        StoreLocation::Quorum(servers) => QuorumStore::connect_lazy(config, servers, client),
     }
 }

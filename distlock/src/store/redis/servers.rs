@@ -13,7 +13,7 @@ use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::sentinel::{Sentinels, explain_rejection};
 use crate::store::redis::transport::socket_transport::SocketTransport;
 use crate::store::redis::transport::url::{Host, ServerLocation, StoreLocation};
-use crate::store::redis::transport::{Connection, Transport, ignore_events, with_timeout};
+use crate::store::redis::transport::{OpenConnection, Transport, ignore_events, with_timeout};
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::reply::malformed;
 
@@ -55,7 +55,7 @@ enum Connector {
 
 /// A connection to one server.
 #[derive(Debug)]
-pub struct ServerConnection(Arc<dyn Connection>);
+pub struct ServerConnection(Arc<dyn OpenConnection>);
 
 /// Returns the servers of a store. For a cluster, the nodes in its URL are asked for the primaries.
 pub(crate) async fn servers(config: &RedisConfig) -> Result<Vec<Server>, StoreError> {
@@ -128,7 +128,7 @@ impl Server {
         }
     }
 
-    async fn open(&self) -> Result<Arc<dyn Connection>, StoreError> {
+    async fn open(&self) -> Result<Arc<dyn OpenConnection>, StoreError> {
         match &self.connector {
             Connector::Direct(sockets) => sockets.open(ignore_events()).await,
             Connector::Sentinel(sentinels, host) => {

@@ -222,14 +222,14 @@ fn a_waiter_follows_the_queue_checks() {
     assert!(acquires(&mut missing));
 
     let mut acquisition = replied(queued());
-    let name = |acquisition: &Acquisition| acquisition.holders()[0].name.clone();
+    let name = |acquisition: &Acquisition| acquisition.holders()[0].client_name.clone();
     assert_eq!(name(&acquisition), "another");
     let Ok(AcquireReply::Queued(mut holders)) = queued() else {
         unreachable!("a holder")
     };
     acquisition.handle_occupied(Vec::new());
     assert_eq!(name(&acquisition), "another", "not named again");
-    holders[0].name = "next".into();
+    holders[0].client_name = "next".into();
     acquisition.handle_occupied(holders);
     assert_eq!(name(&acquisition), "next");
 }
@@ -238,11 +238,11 @@ fn a_waiter_follows_the_queue_checks() {
 #[test]
 fn a_call_that_runs_at_most_once_is_confirmed_before_its_body() {
     let record = Record {
-        since: 1,
+        since: ServerTime(1),
         gap: SECOND * 3_540,
         token: FencingToken::new(3),
-        finished: 2,
-        name: "another".into(),
+        finished: ServerTime(2),
+        holder_name: "another".into(),
     };
     let granted = || {
         let mut acquisition = with_options(Options {

@@ -21,12 +21,14 @@ use crate::protocol::messages::{
     ReleaseReply, RenewReply, Renewal, RevokeReply,
 };
 use crate::protocol::store_error::StoreError;
-use crate::store::command::{Confirm, DeleteRecord, Downgrade, Inspect, List, Release, Revoke};
+use crate::store::command::{
+    Confirm, DeleteRecord, Downgrade, Inspect, List, Release, RevokeHolds,
+};
 use crate::store::redis::cluster::nodes::Nodes;
-use crate::store::redis::cluster::route::{Attempt, Route, slot};
+use crate::store::redis::cluster::route::{Route, RoutedAttempt, slot};
 use crate::store::redis::cluster::slot_map::Address;
+use crate::store::redis::conn::availability::Availability;
 use crate::store::redis::conn::client::Client;
-use crate::store::redis::conn::health::Health;
 use crate::store::redis::node::Node;
 use crate::store::redis::node::fan_out;
 use crate::store::redis::transport::config::RedisConfig;
@@ -58,11 +60,11 @@ impl ClusterStore {
         seeds: &[Host],
         client: Client,
     ) -> OpenedStore {
-        let health = Health::new(config, &client);
+        let availability = Availability::new(config, &client);
         let nodes = Nodes::new(config.clone(), client);
         let seeds = seeds.iter();
         let seeds = seeds.map(|(host, port)| Address::new(host, *port));
-        let refresh = refresh::run(Arc::downgrade(&nodes), seeds.collect(), health);
+        let refresh = refresh::run(Arc::downgrade(&nodes), seeds.collect(), availability);
         let store = ClusterStore {
             nodes,
             refresh: tokio::spawn(refresh).abort_handle(),
@@ -84,7 +86,7 @@ impl ClusterStore {
     /// and sends the command again in the same write.
     async fn acquire_at(
         &self,
-        attempt: &Attempt,
+        attempt: &RoutedAttempt,
         request: &Acquire<'_>,
     ) -> Result<Option<AcquireReply>, StoreError> {
         let (node, slot, mut timeout) = (&attempt.node, slot(request.target.key), attempt.timeout);
@@ -196,7 +198,7 @@ impl LockStore for ClusterStore {
         let clock = &*self.nodes.topology.clock;
         let renew = fan_out::renew(clock, batch.chunks(1).collect(), |one| {
             let route = Route::of_renewal(&self.nodes, one[0].target.key, timeout);
-            let renew = move |to: Arc<Attempt>| async move {
+            let renew = move |to: Arc<RoutedAttempt>| async move {
                 to.node.run_after(to.preceding(), one, to.timeout).await
             };
             route.send(renew).boxed()
@@ -231,7 +233,7 @@ impl LockStore for ClusterStore {
     ) -> StoreResult<Vec<CheckQueueReply>> {
         let check = fan_out::check_queues(checks.chunks(1), |one| {
             let route = Route::of_queue_check(&self.nodes, &one[0].key, timeout);
-            let check = move |to: Arc<Attempt>| async move {
+            let check = move |to: Arc<RoutedAttempt>| async move {
                 to.node.run_after(to.preceding(), one, to.timeout).await
             };
             route.send(check).boxed()
@@ -264,9 +266,13 @@ impl LockStore for ClusterStore {
 
     /// Never deletes the hold. A holder that did not wait is subscribed in no slot, so no node
     /// knows whether it is connected. A released and kept lock is handed off.
-    async fn revoke(&self, revoke: &Revoke<'_>, timeout: Duration) -> StoreResult<RevokeReply> {
+    async fn revoke(
+        &self,
+        revoke: &RevokeHolds<'_>,
+        timeout: Duration,
+    ) -> StoreResult<RevokeReply> {
         let delete = false;
-        let revoke = Revoke { delete, ..*revoke };
+        let revoke = RevokeHolds { delete, ..*revoke };
         let route = Route::of_hand_off(&self.nodes, revoke.key, timeout);
         route
             .send(|to| async move { to.node.run(&revoke, to.timeout).await })

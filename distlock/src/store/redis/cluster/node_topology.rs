@@ -16,7 +16,7 @@ use crate::store::redis::cluster::topology::Topology;
 use crate::store::redis::conn::hooks::NodeHooks;
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
-use crate::store::redis::transport::Connection;
+use crate::store::redis::transport::OpenConnection;
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::names::Names;
 
@@ -64,7 +64,7 @@ impl NodeHooks for NodeTopology {
     /// client may have waiters: it must not be in a queue without a subscription.
     fn subscribe<'a>(
         &'a self,
-        connection: &'a dyn Connection,
+        connection: &'a dyn OpenConnection,
         names: &'a Names,
         client: &'a ClientId,
     ) -> BoxFuture<'a, Result<(), StoreError>> {

@@ -10,9 +10,9 @@ use crate::observer::event;
 use crate::protocol::store_error::{Code, StoreError};
 use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::cluster::slot_map::{Address, SlotMap};
-use crate::store::redis::conn::health::{Cause, Health};
+use crate::store::redis::conn::availability::{Availability, OutageCause};
 use crate::store::redis::transport::dial_limiter::DialLimiter;
-use crate::store::redis::transport::{Connection, ignore_events, with_timeout};
+use crate::store::redis::transport::{OpenConnection, ignore_events, with_timeout};
 use crate::store::redis::wire::errors;
 use futures_util::stream::{self, StreamExt};
 
@@ -33,7 +33,7 @@ const MIN_QUERY_TIMEOUT: Duration = Duration::from_millis(500);
 const MAX_CONCURRENT_QUERIES: usize = 3;
 
 /// Refreshes the map for as long as the nodes are in use.
-pub(super) async fn run(nodes: Weak<Nodes>, seeds: Vec<Address>, health: Health) {
+pub(super) async fn run(nodes: Weak<Nodes>, seeds: Vec<Address>, availability: Availability) {
     let (mut round, limiter) = (0, DialLimiter::new());
     loop {
         {
@@ -49,12 +49,15 @@ pub(super) async fn run(nodes: Weak<Nodes>, seeds: Vec<Address>, health: Health)
                 limiter.record();
                 match discover(&nodes, &seeds, round).await {
                     Ok(map) => {
-                        health.clear(Cause::Disconnected(event::Connection::Commands));
+                        availability.clear(OutageCause::Disconnected(event::Connection::Commands));
                         nodes.topology.replace_map(map);
                     }
                     Err(error) => {
                         nodes.topology.record_discovery_error(&error);
-                        health.report(Cause::Disconnected(event::Connection::Commands), &error);
+                        availability.report(
+                            OutageCause::Disconnected(event::Connection::Commands),
+                            &error,
+                        );
                     }
                 }
             }
@@ -153,7 +156,7 @@ async fn query_node(nodes: &Nodes, address: &Address) -> Result<SlotMap, StoreEr
 
 /// Asks the node at this address for the slots.
 pub(in crate::store::redis) async fn query_slots(
-    connection: &dyn Connection,
+    connection: &dyn OpenConnection,
     address: &Address,
 ) -> Result<SlotMap, StoreError> {
     let mut cmd = redis::cmd("CLUSTER");

@@ -60,7 +60,7 @@ pub(super) fn slot(key: &LockKey) -> Slot {
 }
 
 /// One attempt of a route at one node.
-pub(super) struct Attempt {
+pub(super) struct RoutedAttempt {
     pub(super) node: Arc<Node>,
     address: Address,
     /// A command to send immediately before.
@@ -69,7 +69,7 @@ pub(super) struct Attempt {
     pub(super) timeout: Duration,
 }
 
-impl Attempt {
+impl RoutedAttempt {
     /// Returns the command to send immediately before.
     pub(super) fn preceding(&self) -> Option<&Cmd> {
         self.preceding.as_ref()
@@ -131,7 +131,7 @@ impl<'a> Route<'a> {
     /// Runs a command on the node that has the slot, and follows redirects.
     pub(super) async fn send<T, Fut: Future<Output = StoreResult<T>>>(
         mut self,
-        command: impl Fn(Arc<Attempt>) -> Fut,
+        command: impl Fn(Arc<RoutedAttempt>) -> Fut,
     ) -> StoreResult<T> {
         loop {
             let attempt = Arc::new(self.next().await?);
@@ -143,7 +143,7 @@ impl<'a> Route<'a> {
     }
 
     /// Waits until the next node can be used, and returns the attempt to make there.
-    pub(super) async fn next(&mut self) -> Result<Attempt, StoreError> {
+    pub(super) async fn next(&mut self) -> Result<RoutedAttempt, StoreError> {
         let topology = &self.nodes.topology;
         loop {
             if let Some(error) = topology.discovery_error() {
@@ -190,7 +190,7 @@ impl<'a> Route<'a> {
                         (_, true) => node_topology::subscribe_command(&node, &session, self.slot),
                         _ => None,
                     };
-                    return Ok(Attempt {
+                    return Ok(RoutedAttempt {
                         preceding,
                         node,
                         address,
@@ -219,7 +219,7 @@ impl<'a> Route<'a> {
     /// Handles an error from a node. Returns an error, unless the route continues.
     pub(super) async fn handle_error(
         &mut self,
-        attempt: &Attempt,
+        attempt: &RoutedAttempt,
         error: StoreError,
     ) -> Result<(), StoreError> {
         let topology = &self.nodes.topology;
@@ -294,7 +294,7 @@ mod tests {
     async fn an_error_ends_the_route_or_delays_it() {
         let (nodes, timeout) = (nodes(), Duration::from_secs(1));
         let address = Address::new("127.0.0.1", 1);
-        let attempt = Attempt {
+        let attempt = RoutedAttempt {
             node: nodes.get_or_open(&address).unwrap(),
             address,
             preceding: None,

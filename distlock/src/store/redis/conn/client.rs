@@ -7,9 +7,9 @@ use redis::Value;
 use tokio::sync::Notify;
 
 use crate::store::client_id::ClientId;
-use crate::store::redis::conn::connection_registry::ConnectionRegistry;
 use crate::store::redis::conn::hooks::NodeHooks;
-use crate::store::redis::conn::server_time::ServerTime;
+use crate::store::redis::conn::reached_servers::ReachedServers;
+use crate::store::redis::conn::server_clock::ServerClock;
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::socket_transport::SocketTransport;
@@ -18,7 +18,7 @@ use crate::store::redis::wire::names::Names;
 use crate::store::redis::wire::reply;
 use crate::store::redis::wire::scripts::Scripts;
 use crate::store::{EventSink, IsIdle, ReportSink, Settings, StoreEvent};
-use crate::util::clock::{BootInstant, Clock};
+use crate::util::clock::{BootInstant, Clock, ServerTime};
 use crate::util::random::Random;
 
 /// A client of a Redis store: its identity, settings and dependencies.
@@ -38,7 +38,7 @@ pub(crate) struct Client {
     pub(crate) transport_factory: TransportFactory,
     pub(crate) hooks: Arc<dyn NodeHooks>,
     /// The connections to the servers that form a store together, or to one server.
-    pub(crate) registry: Arc<ConnectionRegistry>,
+    pub(crate) reached: Arc<ReachedServers>,
     pub(crate) state: Arc<StoreState>,
 }
 
@@ -56,11 +56,11 @@ pub(crate) struct StoreState {
 pub(crate) type TransportFactory = fn(SocketTransport) -> Arc<dyn Transport>;
 
 /// State for the handshakes, commands and pushed messages of all connections to one server.
-pub(crate) struct Shared {
+pub(crate) struct NodeShared {
     pub(crate) client: Client,
     pub(crate) config: RedisConfig,
     pub(crate) names: Names,
-    pub(crate) server_time: ServerTime,
+    pub(crate) server_clock: ServerClock,
     pub(crate) address: String,
     /// The client's id at this server.
     id: RwLock<ClientId>,
@@ -72,11 +72,11 @@ pub(crate) struct Shared {
     pub(crate) is_known_to_evict: AtomicBool,
 }
 
-impl Shared {
+impl NodeShared {
     pub(crate) fn new(config: &RedisConfig, client: Client) -> Self {
-        Shared {
+        NodeShared {
             names: client.hooks.names(&config.namespace),
-            server_time: ServerTime::default(),
+            server_clock: ServerClock::default(),
             address: config.address(),
             config: config.clone(),
             id: RwLock::new(client.id.clone()),
@@ -110,7 +110,7 @@ impl Shared {
             is_proxied: false,
             run_id: "",
             sent_at: BootInstant(0),
-            apply_by: &|| 0,
+            apply_by: &|| ServerTime(0),
             events: &self.client.events,
         }
     }
@@ -125,7 +125,7 @@ impl Shared {
         if let Some(revocation) = context.decode_revocation(text) {
             (self.client.events)(StoreEvent::Revoked(revocation));
         } else if let Some(grant) = context.decode_grant(text, |granted| {
-            self.server_time.earliest_grant_time(granted, received)
+            self.server_clock.earliest_grant_time(granted, received)
         }) {
             (self.client.events)(StoreEvent::Granted(grant));
         }
@@ -152,7 +152,7 @@ mod tests {
                 runtime_connection_after: 1,
                 transport_factory: |sockets| Arc::new(sockets),
                 hooks: Arc::new(SingleServer),
-                registry: Arc::default(),
+                reached: Arc::default(),
                 state: Arc::default(),
             }
         }

@@ -10,15 +10,15 @@ use redis::{ErrorKind, RedisError, RedisResult, from_redis_value};
 use crate::config::credentials::Credentials;
 use crate::error::Outage;
 use crate::protocol::store_error::{Code, StoreError};
-use crate::store::redis::conn::client::Shared;
-use crate::store::redis::conn::connection_registry::RegisteredConnection;
-use crate::store::redis::conn::health::Health;
+use crate::store::redis::conn::availability::Availability;
+use crate::store::redis::conn::client::NodeShared;
 use crate::store::redis::conn::hooks::channel_of;
+use crate::store::redis::conn::reached_servers::RegisteredConnection;
 use crate::store::redis::conn::session::{Purpose, Session, SessionEnd, Subscriptions};
 use crate::store::redis::transport::login;
 use crate::store::redis::transport::replication_role;
 use crate::store::redis::transport::{
-    Connection, ConnectionEvent, ConnectionEventHandler, Transport,
+    ConnectionEvent, ConnectionEventHandler, OpenConnection, Transport,
 };
 use crate::store::redis::wire::decode;
 use crate::store::redis::wire::errors;
@@ -33,9 +33,9 @@ const SERVER_CHANGE_BACKOFF: Duration = Duration::from_millis(50);
 #[derive(Clone)]
 pub(crate) struct Dialer {
     pub(crate) transport: Arc<dyn Transport>,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<NodeShared>,
     pub(crate) purpose: Purpose,
-    pub(crate) health: Arc<Health>,
+    pub(crate) availability: Arc<Availability>,
 }
 
 impl Dialer {
@@ -70,7 +70,7 @@ impl Dialer {
                 };
                 let hooks = &shared.client.hooks;
                 let accepts = |new: &_, open: &_| hooks.accepts_connection(new, open);
-                if shared.client.registry.register(registered, accepts)? {
+                if shared.client.reached.admit(registered, accepts)? {
                     // If the address reaches several servers, the connections to them would
                     // otherwise end each other without a pause.
                     tokio::time::sleep(SERVER_CHANGE_BACKOFF).await;
@@ -90,7 +90,7 @@ impl Dialer {
 
     /// Rejects the default user's credentials if the server has no password. Such a server accepts
     /// any, so the user expects another server, or believes that this one is protected.
-    async fn check_password(&self, connection: &dyn Connection) -> Result<(), StoreError> {
+    async fn check_password(&self, connection: &dyn OpenConnection) -> Result<(), StoreError> {
         let config = &self.shared.config;
         let credentials = match &config.credentials {
             Some(provider) => Some(login::fetch_credentials(provider).await?),
@@ -133,7 +133,7 @@ impl Dialer {
     /// Makes the client known on a new command connection: subscribes.
     async fn introduce(
         &self,
-        connection: &dyn Connection,
+        connection: &dyn OpenConnection,
         replaces: bool,
     ) -> Result<(), StoreError> {
         let shared = &*self.shared;
@@ -152,7 +152,7 @@ impl Dialer {
     /// server reports it.
     async fn probe(
         &self,
-        connection: &dyn Connection,
+        connection: &dyn OpenConnection,
         is_proxied: bool,
     ) -> Result<Option<String>, StoreError> {
         let shared = &*self.shared;
@@ -212,7 +212,7 @@ impl Dialer {
                     {
                         return Err(errors::with_missing_permission(error, &command));
                     }
-                    shared.server_time.update(sent_at, at);
+                    shared.server_clock.update(sent_at, at);
                 }
                 // The script cache was flushed in between, but running the script is permitted.
                 Err(error) if scripts::is_noscript(&error) => {}
@@ -228,7 +228,7 @@ impl Dialer {
     /// Returns why a server does not run scripts.
     async fn explain_script_error(
         &self,
-        connection: &dyn Connection,
+        connection: &dyn OpenConnection,
         error: &RedisError,
         permission: &str,
     ) -> StoreError {

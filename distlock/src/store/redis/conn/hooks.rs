@@ -5,8 +5,8 @@ use redis::Value;
 use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
 use crate::store::client_id::ClientId;
-use crate::store::redis::conn::connection_registry::RegisteredConnection;
-use crate::store::redis::transport::Connection;
+use crate::store::redis::conn::reached_servers::RegisteredConnection;
+use crate::store::redis::transport::OpenConnection;
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::names::Names;
 
@@ -49,7 +49,7 @@ pub(crate) trait NodeHooks: Send + Sync {
     /// Subscribes a new connection to the client's channels, before it counts as up.
     fn subscribe<'a>(
         &'a self,
-        connection: &'a dyn Connection,
+        connection: &'a dyn OpenConnection,
         names: &'a Names,
         client: &'a ClientId,
     ) -> BoxFuture<'a, Result<(), StoreError>> {

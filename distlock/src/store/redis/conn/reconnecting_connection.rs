@@ -10,8 +10,8 @@ use crate::error::Outage;
 use crate::observer::event;
 use crate::protocol::store_error::StoreError;
 use crate::store::StoreEvent;
+use crate::store::redis::conn::availability::{ConnectionLoss, OutageCause};
 use crate::store::redis::conn::handshake::Dialer;
-use crate::store::redis::conn::health::{Cause, ConnectionLoss};
 use crate::store::redis::conn::session::{Purpose, Session};
 use crate::store::redis::transport::with_timeout;
 use crate::util::backoff::Backoff;
@@ -47,13 +47,13 @@ pub(crate) const MAX_IN_FLIGHT: usize = 1_024;
 
 /// A connection that reopens itself. It is closed when it is dropped.
 pub(crate) struct ReconnectingConnection {
-    inner: Arc<Inner>,
+    inner: Arc<ConnectionInner>,
 }
 
-/// State shared by a connection and its supervisor.
-struct Inner {
+/// The state shared by a connection and its supervisor.
+struct ConnectionInner {
     dialer: Dialer,
-    state: Mutex<State>,
+    state: Mutex<ConnectionState>,
     /// Notified when a command went unanswered.
     liveness_requested: Notify,
     /// PING timeout in milliseconds; the shortest requested one applies.
@@ -64,7 +64,7 @@ struct Inner {
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum ConnectionState {
     /// The first attempt to open a session has not ended.
     Opening,
     Up(Arc<Session>),
@@ -72,12 +72,12 @@ enum State {
     Closed,
 }
 
-impl Inner {
-    fn set_state(&self, state: State) {
+impl ConnectionInner {
+    fn set_state(&self, state: ConnectionState) {
         let previous = std::mem::replace(&mut *lock(&self.state), state);
         self.dialer.shared.client.state.changed.notify_waiters();
         // Dropped outside the mutex, because this may be the last reference to a connection.
-        if let State::Up(session) = previous {
+        if let ConnectionState::Up(session) = previous {
             session.end_with(&closed_error());
         }
     }
@@ -93,9 +93,9 @@ impl Inner {
 impl ReconnectingConnection {
     /// Spawns the supervisor, which opens sessions.
     pub(crate) fn spawn(dialer: Dialer) -> Self {
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(ConnectionInner {
             dialer,
-            state: Mutex::new(State::Opening),
+            state: Mutex::new(ConnectionState::Opening),
             liveness_requested: Notify::new(),
             ping_timeout: AtomicU64::new(u64::MAX),
             permits: Semaphore::new(MAX_IN_FLIGHT),
@@ -107,7 +107,7 @@ impl ReconnectingConnection {
             tokio::select! {
                 biased;
                 () = inner.close.notified() => {
-                    inner.dialer.health.connection_down(inner.connection_kind());
+                    inner.dialer.availability.connection_down(inner.connection_kind());
                 }
                 () = inner.run() => {}
             }
@@ -122,19 +122,19 @@ impl ReconnectingConnection {
     /// Returns the current session, or why there is none.
     pub(crate) fn session(&self) -> Result<Arc<Session>, StoreError> {
         let error = match &*lock(&self.inner.state) {
-            State::Up(session) => return Ok(session.clone()),
-            State::Down(error) => error.clone(),
-            State::Opening => {
+            ConnectionState::Up(session) => return Ok(session.clone()),
+            ConnectionState::Down(error) => error.clone(),
+            ConnectionState::Opening => {
                 StoreError::new(Outage::Unreachable, "the first connection is being opened")
             }
-            State::Closed => closed_error(),
+            ConnectionState::Closed => closed_error(),
         };
         Err(error.mark_unsent())
     }
 
     /// Returns true until the first attempt to open a session has ended.
     pub(crate) fn is_opening(&self) -> bool {
-        matches!(&*lock(&self.inner.state), State::Opening)
+        matches!(&*lock(&self.inner.state), ConnectionState::Opening)
     }
 
     /// Waits up to `timeout` for a permit to send a command.
@@ -159,7 +159,12 @@ impl ReconnectingConnection {
 
     /// Waits until a session is open, or the connection is closed for good.
     pub(crate) async fn ready(&self) {
-        let is_down = || matches!(&*lock(&self.inner.state), State::Opening | State::Down(_));
+        let is_down = || {
+            matches!(
+                &*lock(&self.inner.state),
+                ConnectionState::Opening | ConnectionState::Down(_)
+            )
+        };
         wait_until(&self.dialer().shared.client.state.changed, || {
             (!is_down()).then_some(())
         })
@@ -191,16 +196,16 @@ impl Drop for ReconnectingConnection {
     }
 }
 
-/// Sets [`State::Closed`] when the task that opens sessions ends, even by a panic.
-struct Supervisor(Arc<Inner>);
+/// Sets [`ConnectionState::Closed`] when the task that opens sessions ends, even by a panic.
+struct Supervisor(Arc<ConnectionInner>);
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
-        self.0.set_state(State::Closed);
+        self.0.set_state(ConnectionState::Closed);
     }
 }
 
-impl Inner {
+impl ConnectionInner {
     async fn run(&self) {
         let mut loss = None;
         loop {
@@ -212,15 +217,18 @@ impl Inner {
             let is_harmless = is_idle && may_be_idle;
             session.end_with(&error);
             drop(session);
-            self.set_state(State::Down(error));
-            let since = self.dialer.health.connection_down(self.connection_kind());
+            self.set_state(ConnectionState::Down(error));
+            let since = self
+                .dialer
+                .availability
+                .connection_down(self.connection_kind());
             loss = Some(ConnectionLoss { since, is_harmless });
         }
     }
 
     /// Opens a session, retrying until an attempt succeeds.
     async fn open(&self, loss: Option<ConnectionLoss>) -> Arc<Session> {
-        let (health, replaces) = (&self.dialer.health, loss.is_some());
+        let (availability, replaces) = (&self.dialer.availability, loss.is_some());
         // An attempt may take as long as the first one, because a distant server needs that long
         // again.
         let connect_timeout = self.dialer.shared.config.connect_timeout;
@@ -237,8 +245,8 @@ impl Inner {
             match with_timeout(timeout, self.dialer.dial(replaces)).await {
                 Ok(session) => {
                     let session = Arc::new(session);
-                    self.set_state(State::Up(session.clone()));
-                    health.connection_up(self.connection_kind(), loss);
+                    self.set_state(ConnectionState::Up(session.clone()));
+                    availability.connection_up(self.connection_kind(), loss);
                     // This client has no holds or waiters at a server that it uses for the first
                     // time.
                     if replaces {
@@ -257,8 +265,8 @@ impl Inner {
                         error.outage = Outage::NotReady;
                     }
                     // A connection that is replaced at the first attempt is not reported.
-                    health.report(Cause::Disconnected(self.connection_kind()), &error);
-                    self.set_state(State::Down(error));
+                    availability.report(OutageCause::Disconnected(self.connection_kind()), &error);
+                    self.set_state(ConnectionState::Down(error));
                     let random = self.dialer.shared.client.random.next();
                     tokio::time::sleep(jittered(backoff.next_delay(), random)).await;
                     let longest = MAX_RECONNECT_TIMEOUT.max(connect_timeout);
@@ -289,7 +297,7 @@ fn jittered(pause: Duration, random: u64) -> Duration {
 }
 
 /// Waits until the session ends or fails a liveness check, and returns why.
-async fn monitor(session: &Session, inner: &Inner) -> StoreError {
+async fn monitor(session: &Session, inner: &ConnectionInner) -> StoreError {
     loop {
         tokio::select! {
             biased;

@@ -7,7 +7,7 @@ use tokio::sync::SetOnce;
 
 use crate::protocol::store_error::StoreError;
 use crate::store::client_id::ClientId;
-use crate::store::redis::transport::Connection;
+use crate::store::redis::transport::OpenConnection;
 use crate::util::mutex::lock;
 
 /// The purpose of a connection.
@@ -30,7 +30,7 @@ pub(crate) type Subscriptions = Arc<Mutex<HashSet<String>>>;
 
 #[derive(Debug)]
 pub(crate) struct Session {
-    pub(crate) connection: Arc<dyn Connection>,
+    pub(crate) connection: Arc<dyn OpenConnection>,
     pub(crate) purpose: Purpose,
     /// The client id under which this connection listens.
     pub(crate) client: ClientId,

@@ -14,7 +14,7 @@ use crate::store::BoxFuture;
 use crate::store::command::Confirm;
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
-use crate::store::redis::wire::scripts::Form;
+use crate::store::redis::wire::scripts::ScriptForm;
 
 /// Upper limit of the queue checks that remove the dead waiters of another kind, each up to 100.
 const MAX_KIND_CHECKS: usize = 100;
@@ -33,7 +33,7 @@ impl Node {
         Box::pin(async move {
             let check = CheckQueue {
                 key: request.target.key.clone(),
-                kind: Form::of(request.target.kind.lock_kind(), false).other_kind(),
+                kind: ScriptForm::of(request.target.kind.lock_kind(), false).other_kind(),
                 owners: Vec::new(),
             };
             let give_up_at = self.shared.client.clock.now() + timeout;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::protocol::messages::{CheckQueue, CheckQueueReply, RenewReply, Renewal};
 use crate::store::StoreResult;
 use crate::store::redis::node::{Node, fan_out};
-use crate::store::redis::wire::scripts::Form;
+use crate::store::redis::wire::scripts::ScriptForm;
 
 impl Node {
     pub(crate) async fn renew(
@@ -14,7 +14,7 @@ impl Node {
         batch: &[Renewal<'_>],
         timeout: Duration,
     ) -> StoreResult<RenewReply> {
-        let form = |renewal: &Renewal<'_>| Form::of(renewal.target.kind.lock_kind(), false);
+        let form = |renewal: &Renewal<'_>| ScriptForm::of(renewal.target.kind.lock_kind(), false);
         // Those with the same script together. The reply names the holds by their places in `batch`.
         let mut places: Vec<_> = (0..batch.len()).collect();
         places.sort_by_key(|place| form(&batch[*place]));
@@ -44,7 +44,7 @@ impl Node {
         checks: &[CheckQueue],
         timeout: Duration,
     ) -> StoreResult<Vec<CheckQueueReply>> {
-        let form = |check: &CheckQueue| Form::of(check.kind, false);
+        let form = |check: &CheckQueue| ScriptForm::of(check.kind, false);
         let is_proxied = self
             .commands
             .session()

@@ -13,7 +13,7 @@ use crate::store::redis::conn::reconnecting_connection::{
 };
 use crate::store::redis::conn::session::{Purpose, Session};
 use crate::store::redis::node::Node;
-use crate::store::redis::transport::Connection;
+use crate::store::redis::transport::OpenConnection;
 use crate::store::redis::wire::call::{ScriptCall, ScriptContext};
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::scripts::{self, EncodeCommand, ScriptRef};
@@ -62,7 +62,7 @@ impl Node {
         };
         let encode = |script_ref, sent_at| {
             let context = ScriptContext {
-                apply_by: &|| shared.server_time.apply_by(sent_at, timeout),
+                apply_by: &|| shared.server_clock.apply_by(sent_at, timeout),
                 ..context
             };
             script.encode(&context, script_ref)
@@ -119,7 +119,7 @@ impl Node {
         };
         let (at, reply) = script.decode(&context, reply)?;
         if let Some(at) = at {
-            self.shared.server_time.update(sent_at, at);
+            self.shared.server_clock.update(sent_at, at);
         }
         for error in S::failures(&reply) {
             self.end_sessions_if_demoted(session, error);
@@ -218,7 +218,7 @@ impl Node {
 /// Writes a command after another, at once. The reply to the other is ignored, except for an error
 /// that is not a redirect.
 fn write<'a>(
-    connection: &'a dyn Connection,
+    connection: &'a dyn OpenConnection,
     preceding: Option<&'a Cmd>,
     command: Cmd,
 ) -> BoxFuture<'a, RedisResult<Value>> {

@@ -14,7 +14,7 @@ use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
 use crate::store::redis::transport::sentinel::Sentinels;
 use crate::store::redis::transport::url::Host;
-use crate::store::redis::transport::{Connection, ConnectionEventHandler};
+use crate::store::redis::transport::{ConnectionEventHandler, OpenConnection};
 use crate::store::redis::wire::errors;
 use crate::util::backoff::Backoff;
 

@@ -10,13 +10,13 @@ use crate::util::clock::Clock;
 /// Upper limit of the commands in flight.
 const MAX_IN_FLIGHT: usize = 256;
 
-type Sending<'a, T> = BoxFuture<'a, StoreResult<T>>;
+type PendingReply<'a, T> = BoxFuture<'a, StoreResult<T>>;
 
 /// Runs renewals.
 pub(crate) async fn renew<'a>(
     clock: &dyn Clock,
     parts: Vec<&'a [Renewal<'a>]>,
-    send: impl Fn(&'a [Renewal<'a>]) -> Sending<'a, RenewReply>,
+    send: impl Fn(&'a [Renewal<'a>]) -> PendingReply<'a, RenewReply>,
 ) -> StoreResult<RenewReply> {
     let sent_at = clock.now();
     let replies = run_all(parts.iter().map(|part| send(part)).collect()).await?;
@@ -40,7 +40,7 @@ pub(crate) async fn renew<'a>(
 /// Runs queue checks.
 pub(crate) async fn check_queues<'a>(
     parts: impl Iterator<Item = &'a [CheckQueue]>,
-    send: impl Fn(&'a [CheckQueue]) -> Sending<'a, Vec<CheckQueueReply>>,
+    send: impl Fn(&'a [CheckQueue]) -> PendingReply<'a, Vec<CheckQueueReply>>,
 ) -> StoreResult<Vec<CheckQueueReply>> {
     let parts: Vec<_> = parts.collect();
     let replies = run_all(parts.iter().map(|part| send(part)).collect()).await?;
@@ -51,7 +51,7 @@ pub(crate) async fn check_queues<'a>(
 }
 
 /// Runs commands, and returns the reply to each. Fails if there is only one, and it fails.
-async fn run_all<T>(commands: Vec<Sending<'_, T>>) -> StoreResult<Vec<StoreResult<T>>> {
+async fn run_all<T>(commands: Vec<PendingReply<'_, T>>) -> StoreResult<Vec<StoreResult<T>>> {
     let replies = stream::iter(commands).buffered(MAX_IN_FLIGHT);
     let mut replies: Vec<_> = replies.collect().await;
     match replies.pop() {

@@ -20,9 +20,9 @@ use tokio::sync::watch;
 
 use crate::protocol::messages::{Acquire, AcquireReply};
 use crate::protocol::store_error::StoreError;
-use crate::store::redis::conn::client::{Client, Shared};
+use crate::store::redis::conn::availability::{Availability, OutageCause};
+use crate::store::redis::conn::client::{Client, NodeShared};
 use crate::store::redis::conn::handshake::Dialer;
-use crate::store::redis::conn::health::{Cause, Health};
 use crate::store::redis::conn::reconnecting_connection::ReconnectingConnection;
 use crate::store::redis::conn::session::{Purpose, Session};
 use crate::store::redis::node::acks::AckConnections;
@@ -35,8 +35,8 @@ use crate::store::{BoxFuture, StoreResult};
 /// One server as seen by one client, with one connection for commands and pushed grants, and one
 /// for renewals.
 pub(crate) struct Node {
-    pub(crate) shared: Arc<Shared>,
-    health: Arc<Health>,
+    pub(crate) shared: Arc<NodeShared>,
+    availability: Arc<Availability>,
     pub(crate) commands: ReconnectingConnection,
     /// A subscribed connection counts as `pubsub` for the server's output-buffer limits. Renewals
     /// use a separate connection, because they must survive if the server closes that one.
@@ -53,13 +53,13 @@ impl Node {
         transport: Arc<dyn Transport>,
         client: Client,
     ) -> Arc<Self> {
-        let health = Arc::new(Health::new(config, &client));
-        let shared = Arc::new(Shared::new(config, client));
+        let availability = Arc::new(Availability::new(config, &client));
+        let shared = Arc::new(NodeShared::new(config, client));
         let dialer = |purpose| Dialer {
             transport: transport.clone(),
             shared: shared.clone(),
             purpose,
-            health: health.clone(),
+            availability: availability.clone(),
         };
         let node = Arc::new(Node {
             runtime_connections: RuntimeConnections::new(dialer(Purpose::Runtime)),
@@ -67,7 +67,7 @@ impl Node {
             commands: ReconnectingConnection::spawn(dialer(Purpose::Commands)),
             renewals: ReconnectingConnection::spawn(dialer(Purpose::Renewals)),
             shared,
-            health,
+            availability,
             closed: watch::Sender::new(false),
         });
         let close_idle = node.runtime_connections.clone().close_idle();
@@ -113,12 +113,12 @@ impl Node {
         let reply = reply.inspect_err(|error| {
             // Reports a server that replies but refuses.
             if error.outage.is_rejection() && !errors::is_redirect(error) {
-                self.health.report(Cause::Rejecting, error);
+                self.availability.report(OutageCause::Rejecting, error);
             }
         })?;
         // The server has written for this acquire, so it no longer refuses.
         if reply.left_state() {
-            self.health.clear(Cause::Rejecting);
+            self.availability.clear(OutageCause::Rejecting);
         }
         Ok(reply)
     }
@@ -184,7 +184,7 @@ impl Node {
     /// Closes the node for good and clears its outage, because it is no longer used.
     pub(crate) fn retire(&self) {
         self.close();
-        self.health.clear_all();
+        self.availability.clear_all();
     }
 }
 

@@ -29,7 +29,7 @@ impl Node {
         release: &Release<'_>,
         timeout: Duration,
     ) -> Result<ReleaseReply, StoreError> {
-        let (client, server_time) = (&self.shared.client, &self.shared.server_time);
+        let (client, server_clock) = (&self.shared.client, &self.shared.server_clock);
         let give_up_at = client.clock.now() + timeout;
         let mut released = ReleaseReply::default();
         loop {
@@ -47,7 +47,7 @@ impl Node {
             }
         }
         released.repeat_after = (release.after_unanswered && rule!(cancel_twice))
-            .then(|| server_time.time_until_rejected(client.clock.now(), timeout));
+            .then(|| server_clock.time_until_rejected(client.clock.now(), timeout));
         Ok(released)
     }
 

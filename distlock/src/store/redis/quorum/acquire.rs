@@ -14,18 +14,18 @@ use crate::protocol::messages::{Acquire, AcquireReply, Grant, OwnerId};
 use crate::protocol::rules::rule;
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
-use crate::store::redis::quorum::attempt::{Attempt, Hold, Token, Traces};
-use crate::store::redis::quorum::commands::{Action, NodeCommand, Refusal};
-use crate::store::redis::quorum::grants::{Failure, Grants, Step};
+use crate::store::redis::quorum::attempt::{Attempt, QuorumHold, Token, Traces};
+use crate::store::redis::quorum::commands::{NodeCommand, Refusal, VoteAction};
+use crate::store::redis::quorum::grants::{AttemptFailure, AttemptStep, Grants};
 use crate::store::redis::quorum::release::MIN_REST_TIMEOUT;
-use crate::store::redis::quorum::{Acquisition, Quorum, Turn};
+use crate::store::redis::quorum::{CallerState, QuorumStore, Turn};
 use crate::store::{LockStore, StoreEvent};
 use crate::util::clock::BootInstant;
 use crate::util::random::Random;
 
 /// How far the floor token is ahead of all nodes' clocks (µs), so that no request arrives after a
 /// node's clock has reached it. All nodes then give the same token.
-const TOKEN_LEAD_MICROS: u64 = 100_000;
+const TOKEN_LEAD: Duration = Duration::from_millis(100);
 
 /// The longest pause between two attempts. Calls that pause at random for up to this long rarely
 /// attempt at the same time.
@@ -49,7 +49,7 @@ struct Wanted {
     started: BootInstant,
 }
 
-impl Quorum {
+impl QuorumStore {
     pub(super) async fn acquire(
         self: &Arc<Self>,
         acquire: &Acquire<'_>,
@@ -95,18 +95,20 @@ impl Quorum {
             let pause = pauses.next(&failure, &*self.random);
             let has_time = self.clock.now() + pause < until;
             match failure {
-                Failure::Taken {
+                AttemptFailure::Taken {
                     by_majority: false, ..
                 } if has_time => tokio::time::sleep(pause).await,
-                Failure::Taken {
+                AttemptFailure::Taken {
                     holder: Some(holder),
                     ..
                 } => return Ok(AcquireReply::Busy(vec![holder])),
-                Failure::Taken { holder: None, .. } => {
+                AttemptFailure::Taken { holder: None, .. } => {
                     return Err(StoreError::timed_out(timeout));
                 }
-                Failure::KeyConflict(detail) => return Ok(AcquireReply::KeyConflict(detail)),
-                Failure::Error(error) => return Err(error),
+                AttemptFailure::KeyConflict(detail) => {
+                    return Ok(AcquireReply::KeyConflict(detail));
+                }
+                AttemptFailure::Error(error) => return Err(error),
             }
         }
     }
@@ -130,14 +132,14 @@ impl Quorum {
                 self.keep_turn(wanted.caller, turn, &hold);
                 Ok(AcquireReply::Held(hold.proof(hold.attempt.started)))
             }
-            Err(failure @ Failure::Taken { .. }) => {
+            Err(failure @ AttemptFailure::Taken { .. }) => {
                 let holder = failure.holder().cloned();
                 let turn = std::future::ready(turn);
                 self.wait_in_background(wanted.clone(), turn, Some(failure), wait_until);
                 Ok(AcquireReply::Queued(Vec::from_iter(holder)))
             }
-            Err(Failure::KeyConflict(detail)) => Ok(AcquireReply::KeyConflict(detail)),
-            Err(Failure::Error(error)) => Err(error),
+            Err(AttemptFailure::KeyConflict(detail)) => Ok(AcquireReply::KeyConflict(detail)),
+            Err(AttemptFailure::Error(error)) => Err(error),
         }
     }
 
@@ -149,14 +151,14 @@ impl Quorum {
         self: &Arc<Self>,
         wanted: Wanted,
         turn: impl Future<Output = OwnedMutexGuard<Turn>> + Send + 'static,
-        mut failure: Option<Failure>,
+        mut failure: Option<AttemptFailure>,
         wait_until: BootInstant,
     ) {
         let (quorum, caller) = (self.clone(), wanted.caller);
         let waiting = self.spawn(async move {
             let turn = turn.await;
             if *turn && failure.is_none() {
-                failure = Some(Failure::CONTENDED);
+                failure = Some(AttemptFailure::CONTENDED);
             }
             let mut pauses = Pauses::default();
             loop {
@@ -179,8 +181,8 @@ impl Quorum {
                         }));
                         return;
                     }
-                    Err(taken @ Failure::Taken { .. }) => failure = Some(taken),
-                    Err(Failure::KeyConflict(_) | Failure::Error(_)) => {
+                    Err(taken @ AttemptFailure::Taken { .. }) => failure = Some(taken),
+                    Err(AttemptFailure::KeyConflict(_) | AttemptFailure::Error(_)) => {
                         quorum.forget(wanted.caller);
                         return;
                     }
@@ -198,10 +200,10 @@ impl Quorum {
         self: &Arc<Self>,
         wanted: &Wanted,
         asks_one_first: bool,
-    ) -> Result<Hold, Failure> {
+    ) -> Result<QuorumHold, AttemptFailure> {
         let nodes = &self.nodes;
         if let Some(error) = self.unavailable() {
-            return Err(Failure::Error(error));
+            return Err(AttemptFailure::Error(error));
         }
         let started = self.clock.now();
         let attempt = Arc::new(Attempt {
@@ -209,15 +211,15 @@ impl Quorum {
             owner: OwnerId(self.random.next()),
             timing: wanted.timing,
             metadata: wanted.metadata.clone(),
-            floor: self.newest_time() + TOKEN_LEAD_MICROS,
+            floor: (self.newest_time() + TOKEN_LEAD).0,
             started,
             is_contended: AtomicBool::new(false),
             is_released: AtomicBool::new(false),
             nodes: nodes.iter().map(|_| Traces::default().into()).collect(),
         });
-        let begin = |acquisition: &mut Acquisition| acquisition.begin(attempt.clone());
+        let begin = |acquisition: &mut CallerState| acquisition.begin(attempt.clone());
         if self.update(wanted.caller, begin) != Some(true) {
-            return Err(Failure::Error(StoreError::timed_out(wanted.timeout)));
+            return Err(AttemptFailure::Error(StoreError::timed_out(wanted.timeout)));
         }
         let mut grants = Grants::new(nodes.len(), self.quorum_size);
         let send = |node, action| {
@@ -228,9 +230,9 @@ impl Quorum {
         let first = (0..nodes.len()).find(is_usable);
         let first = first.filter(|_| asks_one_first);
         if let Some(first) = first {
-            let (_, reply) = send(first, Action::Acquire).await;
+            let (_, reply) = send(first, VoteAction::Acquire).await;
             if let Err(Refusal::Taken(holder)) = reply {
-                return Err(Failure::Taken {
+                return Err(AttemptFailure::Taken {
                     holder: Some(holder),
                     by_majority: false,
                 });
@@ -239,24 +241,24 @@ impl Quorum {
         }
         let mut commands = JoinSet::new();
         for node in (0..nodes.len()).filter(|node| first != Some(*node)) {
-            commands.spawn_on(send(node, Action::Acquire), &self.runtime);
+            commands.spawn_on(send(node, VoteAction::Acquire), &self.runtime);
         }
         while let Some(Ok((node, reply))) = commands.join_next().await {
             grants.handle(node, reply);
             match grants.step() {
-                Step::AwaitReply => {}
-                Step::Confirm(token, outdated) => {
+                AttemptStep::AwaitReply => {}
+                AttemptStep::Confirm(token, outdated) => {
                     for node in outdated {
-                        commands.spawn_on(send(node, Action::Confirm(token)), &self.runtime);
+                        commands.spawn_on(send(node, VoteAction::Confirm(token)), &self.runtime);
                     }
                 }
-                Step::Held(token) => {
+                AttemptStep::Held(token) => {
                     commands.detach_all();
-                    let set_held = |acquisition: &mut Acquisition| acquisition.token = Some(token);
+                    let set_held = |acquisition: &mut CallerState| acquisition.token = Some(token);
                     self.update(wanted.caller, set_held);
-                    return Ok(Hold { attempt, token });
+                    return Ok(QuorumHold { attempt, token });
                 }
-                Step::Failed => {
+                AttemptStep::Failed => {
                     // Whether one holder has a majority may be known only from the other replies.
                     let rest = self.clock.now().since(started) + MIN_REST_TIMEOUT;
                     let replies = async {
@@ -289,7 +291,7 @@ impl Quorum {
         self: Arc<Self>,
         index: usize,
         attempt: Arc<Attempt>,
-        action: Action,
+        action: VoteAction,
         timeout: Duration,
     ) -> (usize, Result<Token, Refusal>) {
         let node = &self.nodes[index];
@@ -308,7 +310,7 @@ impl Quorum {
         match (action, &reply) {
             (_, Err(error)) if error.unsent => *traces = before,
             (_, Err(error)) if error.is_unanswered() => {}
-            (Action::Acquire, Ok(Err(Refusal::Taken(_) | Refusal::Quarantine(_)))) => {
+            (VoteAction::Acquire, Ok(Err(Refusal::Taken(_) | Refusal::Quarantine(_)))) => {
                 *traces = before;
             }
             _ => traces.was_unanswered = before.was_unanswered,
@@ -324,7 +326,7 @@ impl Quorum {
     }
 
     /// Ends the wait of a caller. Its turn lasts until it releases.
-    fn keep_turn(&self, caller: OwnerId, mut turn: OwnedMutexGuard<Turn>, hold: &Hold) {
+    fn keep_turn(&self, caller: OwnerId, mut turn: OwnedMutexGuard<Turn>, hold: &QuorumHold) {
         *turn = hold.attempt.is_contended.load(Ordering::Relaxed);
         self.update(caller, |acquisition| {
             (acquisition.waiting, acquisition.turn) = (None, Some(turn));
@@ -355,7 +357,7 @@ impl Default for Pauses {
 
 impl Pauses {
     /// Returns the pause after a failed attempt.
-    fn next(&mut self, failure: &Failure, random: &dyn Random) -> Duration {
+    fn next(&mut self, failure: &AttemptFailure, random: &dyn Random) -> Duration {
         let holder = failure.holder().map(|holder| holder.token);
         if let Some(last) = self.last_holder {
             self.lock_changes_hands = holder.is_some_and(|holder| holder != last);

@@ -11,13 +11,13 @@ use crate::protocol::messages::{
 };
 use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
-use crate::store::command::{Inspect, List, Revoke};
+use crate::store::command::{Inspect, List, RevokeHolds};
 use crate::store::redis::node::Node;
-use crate::store::redis::quorum::Quorum;
+use crate::store::redis::quorum::QuorumStore;
 use crate::store::redis::wire::commands::InspectAs;
 use crate::store::redis::wire::errors;
 
-impl Quorum {
+impl QuorumStore {
     pub(super) async fn inspect(
         &self,
         inspect: &Inspect<'_>,
@@ -158,7 +158,7 @@ impl Quorum {
     /// for a quorum.
     pub(super) async fn revoke(
         &self,
-        revoke: &Revoke<'_>,
+        revoke: &RevokeHolds<'_>,
         timeout: Duration,
     ) -> Result<RevokeReply, StoreError> {
         let (nodes, quorum_size) = (self.nodes.len(), self.quorum_size);

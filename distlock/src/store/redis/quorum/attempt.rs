@@ -39,12 +39,12 @@ pub(super) struct Attempt {
 }
 
 /// A hold that a majority of the nodes has.
-pub(super) struct Hold {
+pub(super) struct QuorumHold {
     pub(super) attempt: Arc<Attempt>,
     pub(super) token: Token,
 }
 
-impl Hold {
+impl QuorumHold {
     /// Returns the proof of a command that was sent then.
     pub(super) fn proof(&self, sent_at: BootInstant) -> Proof {
         Proof {

@@ -8,7 +8,7 @@ use crate::config::quorum::Quorum as QuorumConfig;
 use crate::protocol::messages::HolderView;
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
-use crate::store::redis::quorum::attempt::{Attempt, Hold, Token};
+use crate::store::redis::quorum::attempt::{Attempt, QuorumHold, Token};
 use crate::store::redis::wire::call::{Decoded, ScriptCall, ScriptContext};
 use crate::store::redis::wire::decode;
 use crate::store::redis::wire::encode::millis;
@@ -16,6 +16,7 @@ use crate::store::redis::wire::errors;
 use crate::store::redis::wire::names::KeyKind;
 use crate::store::redis::wire::reply::{self, ReplyReader};
 use crate::store::redis::wire::scripts::{ScriptId, ScriptRef};
+use crate::util::clock::ServerTime;
 
 /// Why a node has not granted the lock.
 #[derive(Clone, Debug)]
@@ -40,7 +41,7 @@ pub(super) struct Granted {
 
 /// What a node is to do for an attempt.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Action {
+pub(super) enum VoteAction {
     /// Takes the lock, if it is free there.
     Acquire,
     /// Gives the attempt's lock the token of the whole hold.
@@ -52,7 +53,7 @@ pub(super) enum Action {
 /// A command that stores a lock on a node.
 pub(super) struct NodeCommand<'a> {
     pub(super) attempt: &'a Attempt,
-    pub(super) action: Action,
+    pub(super) action: VoteAction,
     pub(super) config: &'a QuorumConfig,
 }
 
@@ -62,9 +63,9 @@ impl ScriptCall for NodeCommand<'_> {
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let (attempt, config) = (self.attempt, self.config);
         let (action, token) = match self.action {
-            Action::Acquire => ("acquire", attempt.floor),
-            Action::Confirm(token) => ("confirm", token),
-            Action::Repair(token) => ("repair", token),
+            VoteAction::Acquire => ("acquire", attempt.floor),
+            VoteAction::Confirm(token) => ("confirm", token),
+            VoteAction::Repair(token) => ("repair", token),
         };
         let mut cmd = context.script(ScriptId::Acquire, script_ref);
         cmd.arg(3);
@@ -86,7 +87,7 @@ impl ScriptCall for NodeCommand<'_> {
 
     fn decode(&self, context: &ScriptContext<'_>, reply: Value) -> Decoded<Self::Reply> {
         let mut reply = ReplyReader::from_list(reply)?;
-        let (status, at) = (reply.int()?, reply.int()?);
+        let (status, at) = (reply.int()?, reply.time()?);
         let conflict = || Refusal::KeyConflict(errors::CONFLICT.to_owned());
         let refusal = match (status, self.action) {
             (1, _) => {
@@ -98,7 +99,7 @@ impl ScriptCall for NodeCommand<'_> {
                 };
                 return Ok((Some(at), Ok(granted)));
             }
-            (3, Action::Acquire) => {
+            (3, VoteAction::Acquire) => {
                 let value = reply.text()?;
                 let holder = context.decode_holder(&value, decode::kept_until(at, &mut reply)?);
                 holder.map_or_else(conflict, Refusal::Taken)
@@ -109,7 +110,7 @@ impl ScriptCall for NodeCommand<'_> {
                 Refusal::Failed(StoreError::timed_out(timeout))
             }
             (5, _) => conflict(),
-            (7, _) => Refusal::Quarantine(Duration::from_micros(reply.int()?.saturating_sub(at))),
+            (7, _) => Refusal::Quarantine(reply.time()?.since(at)),
             (other, _) => return Err(reply::unknown_status(other, "an acquire")),
         };
         Ok((Some(at), Err(refusal)))
@@ -147,9 +148,9 @@ pub(super) enum NodeRenewal {
 
 /// Extends holds on a node. The reply has the result of each hold, in the same order.
 pub(super) struct RenewOnNode<'a> {
-    pub(super) holds: &'a [Hold],
-    /// A time that some node has reached (server µs).
-    pub(super) newest: u64,
+    pub(super) holds: &'a [QuorumHold],
+    /// A time that some node has reached.
+    pub(super) newest: ServerTime,
     pub(super) config: &'a QuorumConfig,
 }
 
@@ -166,8 +167,8 @@ impl ScriptCall for RenewOnNode<'_> {
         }
         cmd.arg(run_id(self.config, context))
             .arg(millis(quarantine(self.config)))
-            .arg(self.newest);
-        for Hold { attempt, token } in self.holds {
+            .arg(self.newest.0);
+        for QuorumHold { attempt, token } in self.holds {
             cmd.arg(context.owner(attempt.owner))
                 .arg(*token)
                 .arg(millis(attempt.timing.ttl()));

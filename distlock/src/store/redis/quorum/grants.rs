@@ -23,7 +23,7 @@ enum NodeState {
 
 /// What an attempt does next.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum AttemptStep {
     AwaitReply,
     /// These nodes must get this token.
     Confirm(Token, Vec<usize>),
@@ -34,7 +34,7 @@ pub(super) enum Step {
 
 /// Why an attempt has failed.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum AttemptFailure {
     /// Others have the lock, or parts of it. The holder is the one with the most nodes.
     Taken {
         holder: Option<HolderView>,
@@ -44,17 +44,17 @@ pub(super) enum Failure {
     Error(StoreError),
 }
 
-impl Failure {
+impl AttemptFailure {
     /// Other clients want the lock.
-    pub(super) const CONTENDED: Failure = Failure::Taken {
+    pub(super) const CONTENDED: AttemptFailure = AttemptFailure::Taken {
         holder: None,
         by_majority: false,
     };
 
     pub(super) fn holder(&self) -> Option<&HolderView> {
         match self {
-            Failure::Taken { holder, .. } => holder.as_ref(),
-            Failure::KeyConflict(_) | Failure::Error(_) => None,
+            AttemptFailure::Taken { holder, .. } => holder.as_ref(),
+            AttemptFailure::KeyConflict(_) | AttemptFailure::Error(_) => None,
         }
     }
 }
@@ -85,7 +85,7 @@ impl Grants {
         };
     }
 
-    pub(super) fn step(&mut self) -> Step {
+    pub(super) fn step(&mut self) -> AttemptStep {
         let granted = self.nodes.iter().filter_map(|state| match state {
             NodeState::Granted(token) => Some(*token),
             _ => None,
@@ -110,15 +110,15 @@ impl Grants {
                 };
             }
             if self.count(|state| matches!(state, NodeState::Confirmed)) >= self.quorum_size {
-                return Step::Held(token);
+                return AttemptStep::Held(token);
             }
         }
         if self.count(|state| !matches!(state, NodeState::Refused(_))) < self.quorum_size {
-            Step::Failed
+            AttemptStep::Failed
         } else if let (Some(token), false) = (self.token, outdated.is_empty()) {
-            Step::Confirm(token, outdated)
+            AttemptStep::Confirm(token, outdated)
         } else {
-            Step::AwaitReply
+            AttemptStep::AwaitReply
         }
     }
 
@@ -127,7 +127,7 @@ impl Grants {
     }
 
     /// Returns why the attempt has failed.
-    pub(super) fn failure(&self) -> Failure {
+    pub(super) fn failure(&self) -> AttemptFailure {
         let refusals = || {
             self.nodes.iter().filter_map(|state| match state {
                 NodeState::Refused(refusal) => Some(refusal),
@@ -152,7 +152,7 @@ impl Grants {
                 same.count()
             };
             let holder = holders.clone().max_by_key(|holder| nodes_of(holder));
-            return Failure::Taken {
+            return AttemptFailure::Taken {
                 by_majority: holder.is_some_and(|holder| nodes_of(holder) >= self.quorum_size),
                 holder: holder.cloned(),
             };
@@ -161,7 +161,7 @@ impl Grants {
         let mut error = StoreError::new(Outage::NotReady, "no server has replied yet");
         for refusal in refusals() {
             match refusal {
-                Refusal::KeyConflict(detail) => return Failure::KeyConflict(detail.clone()),
+                Refusal::KeyConflict(detail) => return AttemptFailure::KeyConflict(detail.clone()),
                 Refusal::Quarantine(remaining) => quarantines.push(*remaining),
                 Refusal::Failed(failed) => error = failed.clone(),
                 Refusal::Taken(_) | Refusal::Outdated => {}
@@ -178,13 +178,14 @@ impl Grants {
                 ),
             );
         }
-        Failure::Error(error)
+        AttemptFailure::Error(error)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::util::clock::ServerTime;
 
     fn taken(token: u64) -> Refusal {
         Refusal::Taken(HolderView {
@@ -192,10 +193,10 @@ mod tests {
             this_process: false,
             token: crate::fencing::FencingToken::new(token),
             weight: 1,
-            since: 7,
+            since: ServerTime(7),
             expires_in: None,
             kept_until: None,
-            name: "another".to_owned(),
+            client_name: "another".to_owned(),
             metadata: None,
         })
     }
@@ -205,7 +206,7 @@ mod tests {
     }
 
     /// Feeds the replies of the nodes, in their order, and returns the last step.
-    fn after(nodes: usize, replies: Vec<Result<Token, Refusal>>) -> (Grants, Step) {
+    fn after(nodes: usize, replies: Vec<Result<Token, Refusal>>) -> (Grants, AttemptStep) {
         let mut grants = Grants::new(nodes, nodes / 2 + 1);
         let mut step = grants.step();
         for (node, reply) in replies.into_iter().enumerate() {
@@ -217,35 +218,35 @@ mod tests {
 
     #[test]
     fn equal_tokens_of_a_majority_are_a_hold() {
-        assert_eq!(after(3, vec![Ok(7)]).1, Step::AwaitReply);
-        assert_eq!(after(3, vec![Ok(7), Ok(7)]).1, Step::Held(7));
+        assert_eq!(after(3, vec![Ok(7)]).1, AttemptStep::AwaitReply);
+        assert_eq!(after(3, vec![Ok(7), Ok(7)]).1, AttemptStep::Held(7));
         let two_of_five = vec![Ok(7), Ok(7)];
-        assert_eq!(after(5, two_of_five).1, Step::AwaitReply);
+        assert_eq!(after(5, two_of_five).1, AttemptStep::AwaitReply);
     }
 
     #[test]
     fn the_largest_token_is_written_to_the_nodes_that_gave_less() {
         let (mut grants, step) = after(3, vec![Ok(9), Ok(7)]);
-        assert_eq!(step, Step::Confirm(9, vec![1]));
+        assert_eq!(step, AttemptStep::Confirm(9, vec![1]));
         // A token that arrives later does not count if it is larger, and is replaced if smaller.
         grants.handle(2, Ok(11));
-        assert_eq!(grants.step(), Step::AwaitReply);
+        assert_eq!(grants.step(), AttemptStep::AwaitReply);
         grants.handle(1, Ok(9));
-        assert_eq!(grants.step(), Step::Held(9));
+        assert_eq!(grants.step(), AttemptStep::Held(9));
         let (mut grants, _) = after(3, vec![Ok(9), Ok(7), Ok(8)]);
         grants.handle(1, Err(Refusal::Outdated));
-        assert_eq!(grants.step(), Step::AwaitReply);
+        assert_eq!(grants.step(), AttemptStep::AwaitReply);
         grants.handle(2, Ok(9));
-        assert_eq!(grants.step(), Step::Held(9));
+        assert_eq!(grants.step(), AttemptStep::Held(9));
     }
 
     #[test]
     fn too_few_nodes_are_a_failure_with_its_reason() {
         let failure = |replies| {
             let (grants, step) = after(3, replies);
-            assert_eq!(step, Step::Failed);
+            assert_eq!(step, AttemptStep::Failed);
             match grants.failure() {
-                Failure::Taken {
+                AttemptFailure::Taken {
                     holder,
                     by_majority,
                 } => {
@@ -254,8 +255,8 @@ mod tests {
                         holder.map(|holder| holder.token.get())
                     )
                 }
-                Failure::KeyConflict(detail) => detail,
-                Failure::Error(error) => error.to_string(),
+                AttemptFailure::KeyConflict(detail) => detail,
+                AttemptFailure::Error(error) => error.to_string(),
             }
         };
         assert_eq!(failure(vec![Err(taken(5)), Err(taken(5))]), "Some(5) true");

@@ -5,10 +5,10 @@
 use crate::error::Outage;
 use crate::protocol::rules::rule;
 use crate::protocol::store_error::StoreError;
-use crate::store::redis::conn::connection_registry::RegisteredConnection;
 use crate::store::redis::conn::hooks::{NodeHooks, SingleServer};
+use crate::store::redis::conn::reached_servers::RegisteredConnection;
 use crate::store::redis::wire::names::Names;
-use crate::store::redis::wire::scripts::Form::Mutex;
+use crate::store::redis::wire::scripts::ScriptForm::Mutex;
 use crate::store::redis::wire::scripts::ScriptId::{Acquire, Release, Renew, Revoke};
 use crate::store::redis::wire::scripts::{Scripts, lua};
 
@@ -88,17 +88,17 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::store::redis::conn::connection_registry::ConnectionRegistry;
-    use crate::store::redis::conn::connection_registry::tests::registered;
+    use crate::store::redis::conn::reached_servers::ReachedServers;
+    use crate::store::redis::conn::reached_servers::tests::registered;
     use crate::store::redis::conn::session::SessionEnd;
 
     #[test]
     fn a_server_counts_once_for_as_long_as_it_is_connected() {
-        let servers = ConnectionRegistry::default();
+        let servers = ReachedServers::default();
         let ends: Vec<_> = (0..3).map(|_| Arc::new(SessionEnd::default())).collect();
         let register = |address, run_id, end: usize, is_for_commands| {
             let registered = registered(address, run_id, &ends[end], is_for_commands);
-            servers.register(registered, |new, open| {
+            servers.admit(registered, |new, open| {
                 QuorumHooks.accepts_connection(new, open)
             })
         };

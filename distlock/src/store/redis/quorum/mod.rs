@@ -24,16 +24,18 @@ use crate::protocol::messages::{
 };
 use crate::protocol::rules::rule;
 use crate::protocol::store_error::StoreError;
-use crate::store::command::{Confirm, DeleteRecord, Downgrade, Inspect, List, Release, Revoke};
+use crate::store::command::{
+    Confirm, DeleteRecord, Downgrade, Inspect, List, Release, RevokeHolds,
+};
 use crate::store::redis::conn::client::{Client, StoreState};
 use crate::store::redis::node::Node;
-use crate::store::redis::quorum::attempt::{Attempt, Hold, Token};
+use crate::store::redis::quorum::attempt::{Attempt, QuorumHold, Token};
 use crate::store::redis::quorum::hooks::QuorumHooks;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::socket_transport::SocketTransport;
 use crate::store::redis::transport::url::{Host, ServerLocation, StoreLocation};
 use crate::store::{BoxFuture, EventSink, LockStore, OpenedStore, StoreEvent, StoreResult};
-use crate::util::clock::{BootInstant, Clock};
+use crate::util::clock::{BootInstant, Clock, ServerTime};
 use crate::util::mutex::lock;
 use crate::util::notify::wait_until;
 use crate::util::random::Random;
@@ -48,7 +50,7 @@ pub(crate) mod limits;
 mod release;
 mod renew;
 
-pub(super) struct Quorum {
+pub(super) struct QuorumStore {
     nodes: Vec<Arc<Node>>,
     quorum_size: usize,
     state: Arc<StoreState>,
@@ -58,7 +60,7 @@ pub(super) struct Quorum {
     events: EventSink,
     /// The runtime that sends all commands, regardless of the caller's.
     runtime: Handle,
-    acquisitions: Mutex<HashMap<OwnerId, Acquisition>>,
+    acquisitions: Mutex<HashMap<OwnerId, CallerState>>,
     /// The turns of this client's calls, for each key that they wait for or hold.
     turns: Mutex<HashMap<LockKey, Weak<tokio::sync::Mutex<Turn>>>>,
 }
@@ -69,7 +71,7 @@ type Turn = bool;
 
 /// What a caller has here, from its acquire to its release.
 #[derive(Debug, Default)]
-struct Acquisition {
+struct CallerState {
     /// The last attempt. Every earlier one is released.
     attempt: Option<Arc<Attempt>>,
     /// When the caller first released. There are no further attempts then.
@@ -82,7 +84,7 @@ struct Acquisition {
     turn: Option<OwnedMutexGuard<Turn>>,
 }
 
-impl Acquisition {
+impl CallerState {
     /// Begins an attempt. Returns false if the caller has released.
     fn begin(&mut self, attempt: Arc<Attempt>) -> bool {
         let is_wanted = self.released_at.is_none();
@@ -102,7 +104,7 @@ impl Acquisition {
     }
 }
 
-impl Quorum {
+impl QuorumStore {
     /// Opens the connections in the background, on the current runtime.
     pub(super) fn connect_lazy(
         config: &RedisConfig,
@@ -144,7 +146,7 @@ impl Quorum {
             let transport = (client.transport_factory)(SocketTransport::new(&config, &server));
             Node::connect_lazy(&config, transport, node_client.clone())
         };
-        Arc::new(Quorum {
+        Arc::new(QuorumStore {
             nodes: hosts.iter().map(open_node).collect(),
             quorum_size: config.quorum.size.unwrap_or(majority),
             state: client.state.clone(),
@@ -158,13 +160,13 @@ impl Quorum {
         })
     }
 
-    /// Returns the newest time that a node has reached, or a later one, as far as is known (µs).
-    fn newest_time(&self) -> u64 {
+    /// Returns the newest time that a node has reached, or a later one, as far as is known.
+    fn newest_time(&self) -> ServerTime {
         let times = self.nodes.iter().filter_map(|node| {
             let shared = &*node.shared;
-            shared.server_time.upper_bound(shared.client.clock.now())
+            shared.server_clock.upper_bound(shared.client.clock.now())
         });
-        times.max().unwrap_or(0)
+        times.max().unwrap_or_default()
     }
 
     /// Spawns work on the runtime that sends commands, boxed like the executor's work.
@@ -201,7 +203,7 @@ impl Quorum {
     }
 
     /// Changes what a caller has. Returns `None` if it has nothing.
-    fn update<T>(&self, caller: OwnerId, change: impl FnOnce(&mut Acquisition) -> T) -> Option<T> {
+    fn update<T>(&self, caller: OwnerId, change: impl FnOnce(&mut CallerState) -> T) -> Option<T> {
         lock(&self.acquisitions).get_mut(&caller).map(change)
     }
 
@@ -214,10 +216,10 @@ impl Quorum {
         lock(&self.acquisitions).contains_key(&caller)
     }
 
-    fn find_hold(&self, caller: OwnerId) -> Option<Hold> {
+    fn find_hold(&self, caller: OwnerId) -> Option<QuorumHold> {
         let acquisitions = lock(&self.acquisitions);
-        let Acquisition { attempt, token, .. } = acquisitions.get(&caller)?;
-        Some(Hold {
+        let CallerState { attempt, token, .. } = acquisitions.get(&caller)?;
+        Some(QuorumHold {
             attempt: attempt.clone()?,
             token: (*token)?,
         })
@@ -241,19 +243,19 @@ impl Quorum {
 
 /// A quorum has no step for several keys, no readers-writer locks, and no success records.
 #[async_trait]
-impl LockStore for Arc<Quorum> {
+impl LockStore for Arc<QuorumStore> {
     async fn acquire(&self, acquire: &Acquire<'_>, timeout: Duration) -> StoreResult<AcquireReply> {
-        Quorum::acquire(self, acquire, timeout).await
+        QuorumStore::acquire(self, acquire, timeout).await
     }
 
     async fn confirm(&self, confirm: &Confirm<'_>, timeout: Duration) -> StoreResult<Confirmation> {
-        Ok(Quorum::confirm(self, confirm.target.owner, timeout)
+        Ok(QuorumStore::confirm(self, confirm.target.owner, timeout)
             .await?
             .into())
     }
 
     async fn renew(&self, batch: &[Renewal<'_>], timeout: Duration) -> StoreResult<RenewReply> {
-        Ok(Quorum::renew(self, batch, timeout).await)
+        Ok(QuorumStore::renew(self, batch, timeout).await)
     }
 
     async fn downgrade(&self, _: &Downgrade<'_>, _: Duration) -> StoreResult<Option<Proof>> {
@@ -261,7 +263,7 @@ impl LockStore for Arc<Quorum> {
     }
 
     async fn release(&self, release: &Release<'_>, timeout: Duration) -> StoreResult<ReleaseReply> {
-        Quorum::release(self, release.target.owner, release.keep_for, timeout).await
+        QuorumStore::release(self, release.target.owner, release.keep_for, timeout).await
     }
 
     async fn check_queues(
@@ -269,22 +271,26 @@ impl LockStore for Arc<Quorum> {
         checks: &[CheckQueue],
         timeout: Duration,
     ) -> StoreResult<Vec<CheckQueueReply>> {
-        Ok(Quorum::check_queues(self, checks, timeout).await)
+        Ok(QuorumStore::check_queues(self, checks, timeout).await)
     }
 
     async fn inspect(&self, inspect: &Inspect<'_>, timeout: Duration) -> StoreResult<Inspection> {
-        Quorum::inspect(self, inspect, timeout).await
+        QuorumStore::inspect(self, inspect, timeout).await
     }
 
     async fn list(&self, list: &List<'_>, timeout: Duration) -> StoreResult<Vec<LockKey>> {
-        Quorum::list(self, list, timeout).await
+        QuorumStore::list(self, list, timeout).await
     }
 
     /// Never deletes the lock, because a client that is connected to one node may be disconnected
     /// from all others.
-    async fn revoke(&self, revoke: &Revoke<'_>, timeout: Duration) -> StoreResult<RevokeReply> {
+    async fn revoke(
+        &self,
+        revoke: &RevokeHolds<'_>,
+        timeout: Duration,
+    ) -> StoreResult<RevokeReply> {
         let delete = false;
-        Quorum::revoke(self, &Revoke { delete, ..*revoke }, timeout).await
+        QuorumStore::revoke(self, &RevokeHolds { delete, ..*revoke }, timeout).await
     }
 
     async fn delete_record(

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use crate::protocol::messages::{OwnerId, ReleaseReply};
 use crate::protocol::store_error::StoreError;
-use crate::store::redis::quorum::Quorum;
+use crate::store::redis::quorum::QuorumStore;
 use crate::store::redis::quorum::attempt::Attempt;
 use crate::util::backoff::Backoff;
 use crate::util::clock::BootInstant;
@@ -24,7 +24,7 @@ const NOT_HELD: ReleaseReply = ReleaseReply {
     is_recorded: false,
 };
 
-impl Quorum {
+impl QuorumStore {
     /// Ends the attempts of a caller, and releases the last one. The others are released already.
     pub(super) async fn release(
         self: &Arc<Self>,
@@ -139,7 +139,7 @@ async fn next_pause(
 /// Repeats a release until the node has replied to the last one, or everything there has expired.
 /// The caller stops it when the node is closed.
 async fn release_later(
-    quorum: Arc<Quorum>,
+    quorum: Arc<QuorumStore>,
     attempt: Arc<Attempt>,
     index: usize,
     keep_until: BootInstant,

@@ -9,11 +9,11 @@ use crate::error::Outage;
 use crate::protocol::messages::{OwnerId, Proof, RenewReply, Renewal, RenewalFailure};
 use crate::protocol::rules::rule;
 use crate::protocol::store_error::StoreError;
-use crate::store::redis::quorum::Quorum;
-use crate::store::redis::quorum::attempt::Hold;
-use crate::store::redis::quorum::commands::{Action, NodeRenewal, RenewOnNode};
+use crate::store::redis::quorum::QuorumStore;
+use crate::store::redis::quorum::attempt::QuorumHold;
+use crate::store::redis::quorum::commands::{NodeRenewal, RenewOnNode, VoteAction};
 
-impl Quorum {
+impl QuorumStore {
     /// Extends holds on all nodes. A hold that continues is repaired on the nodes that lost it.
     pub(super) async fn renew(
         self: &Arc<Self>,
@@ -58,7 +58,7 @@ impl Quorum {
 
     async fn extend(
         self: &Arc<Self>,
-        holds: Vec<Hold>,
+        holds: Vec<QuorumHold>,
         timeout: Duration,
     ) -> Vec<Result<(), RenewalFailure>> {
         let (nodes, quorum_size) = (self.nodes.len(), self.quorum_size);
@@ -79,11 +79,11 @@ impl Quorum {
                     let results = results.unwrap_or_else(|error| {
                         vec![NodeRenewal::Error(error.at(node.address())); holds.len()]
                     });
-                    for (Hold { attempt, token }, result) in holds.iter().zip(&results) {
+                    for (QuorumHold { attempt, token }, result) in holds.iter().zip(&results) {
                         if matches!(result, NodeRenewal::Repairable) {
                             // The repaired hold counts from the next renewal on, which also retries
                             // a repair that failed.
-                            let repair = Action::Repair(*token);
+                            let repair = VoteAction::Repair(*token);
                             let repairing =
                                 quorum.clone().send(index, attempt.clone(), repair, timeout);
                             quorum.spawn(async move { drop(repairing.await) });

@@ -40,7 +40,7 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
     fn open(
         &self,
         on_event: ConnectionEventHandler,
-    ) -> BoxFuture<'_, Result<Arc<dyn Connection>, StoreError>>;
+    ) -> BoxFuture<'_, Result<Arc<dyn OpenConnection>, StoreError>>;
 
     /// Spawns a task that keeps connections open.
     fn spawn(&self, task: BoxFuture<'static, ()>);
@@ -58,7 +58,7 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
 
 /// A connection to a server. Commands are sent in the order in which their futures are first
 /// polled, and remain sent if these are dropped. Dropping the last clone closes the connection.
-pub(crate) trait Connection: Send + Sync + fmt::Debug {
+pub(crate) trait OpenConnection: Send + Sync + fmt::Debug {
     fn send(&self, command: Cmd) -> BoxFuture<'_, RedisResult<Value>>;
 
     /// Sends several commands together. Every command has its own reply.

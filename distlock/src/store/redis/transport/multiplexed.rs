@@ -19,7 +19,7 @@ use crate::store::BoxFuture;
 use crate::store::redis::transport::reply_scanner;
 use crate::store::redis::transport::request_numbers;
 use crate::store::redis::transport::socket::{Fault, Stream};
-use crate::store::redis::transport::{Connection, ConnectionEvent, ConnectionEventHandler};
+use crate::store::redis::transport::{ConnectionEvent, ConnectionEventHandler, OpenConnection};
 use crate::store::redis::wire::errors;
 use crate::util::process::ProcessId;
 
@@ -128,7 +128,7 @@ impl Multiplexed {
     }
 }
 
-impl Connection for Multiplexed {
+impl OpenConnection for Multiplexed {
     fn send(&self, mut command: Cmd) -> BoxFuture<'_, RedisResult<Value>> {
         let mut connection = self.connection.clone();
         Box::pin(async move {

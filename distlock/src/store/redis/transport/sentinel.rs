@@ -16,7 +16,7 @@ use crate::store::redis::transport::multiplexed::Multiplexed;
 use crate::store::redis::transport::socket::SocketConnector;
 use crate::store::redis::transport::url::{Host, format_host};
 use crate::store::redis::transport::{
-    Connection, ConnectionEventHandler, ignore_events, with_timeout,
+    ConnectionEventHandler, OpenConnection, ignore_events, with_timeout,
 };
 use crate::store::redis::wire::errors;
 
@@ -165,7 +165,7 @@ impl Sentinels {
     /// Returns the primary that a sentinel reports, or `None` if it does not know the service.
     pub(crate) async fn query_primary(
         &self,
-        connection: &dyn Connection,
+        connection: &dyn OpenConnection,
     ) -> Result<Option<Host>, StoreError> {
         let mut command = redis::cmd("SENTINEL");
         command.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.service);

@@ -17,7 +17,7 @@ use crate::store::redis::transport::sentinel::Sentinels;
 use crate::store::redis::transport::socket::SocketConnector;
 use crate::store::redis::transport::url::ServerLocation;
 use crate::store::redis::transport::{
-    Connection, ConnectionEventHandler, Transport, ignore_events,
+    ConnectionEventHandler, OpenConnection, Transport, ignore_events,
 };
 use crate::store::redis::wire::errors;
 
@@ -170,9 +170,9 @@ impl Transport for SocketTransport {
     fn open(
         &self,
         on_event: ConnectionEventHandler,
-    ) -> BoxFuture<'_, Result<Arc<dyn Connection>, StoreError>> {
+    ) -> BoxFuture<'_, Result<Arc<dyn OpenConnection>, StoreError>> {
         Box::pin(async move {
-            let connection: Arc<dyn Connection> = Arc::new(self.connect(on_event).await?);
+            let connection: Arc<dyn OpenConnection> = Arc::new(self.connect(on_event).await?);
             Ok(connection)
         })
     }

@@ -70,7 +70,7 @@ pub(crate) struct Url {
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum Scheme {
     Tcp,
     Unix,
     Sentinel,
@@ -91,7 +91,7 @@ impl Url {
             true => reason,
             false => "the lock store's URL has no scheme (`redis://` before host and port)".into(),
         })?;
-        if !matches!(kind, Kind::Unix) && url.contains(char::is_whitespace) {
+        if !matches!(kind, Scheme::Unix) && url.contains(char::is_whitespace) {
             return Err(
                 "the lock store's URL has white space (percent-encode it in a password)".into(),
             );
@@ -104,7 +104,7 @@ impl Url {
             );
         }
         let (authority, path) = match kind {
-            Kind::Unix => ("", ""),
+            Scheme::Unix => ("", ""),
             _ => split_authority(rest)?,
         };
         let (user, hosts) = match authority.rfind('@') {
@@ -112,27 +112,27 @@ impl Url {
             None => ("", authority),
         };
         let (location, settings) = match kind {
-            Kind::Unix => single_server(url)?,
-            Kind::Tcp if hosts.contains(',') => return Err(
+            Scheme::Unix => single_server(url)?,
+            Scheme::Tcp if hosts.contains(',') => return Err(
                 "the lock store's URL names several hosts, but not their kind (redis+sentinel://, redis+cluster:// or \
                  redis+quorum://)"
                     .into(),
             ),
             // Always without TLS, which our own socket adds.
-            Kind::Tcp => single_server(&format!("redis://{authority}{path}"))?,
-            Kind::Sentinel => {
+            Scheme::Tcp => single_server(&format!("redis://{authority}{path}"))?,
+            Scheme::Sentinel => {
                 let (service, db) = parse_service(path)?;
                 let (sentinels, settings) = parse_hosts(user, hosts, db, Some(DEFAULT_SENTINEL_PORT))?;
                 (StoreLocation::Single(ServerLocation::Sentinel { sentinels, service }), settings)
             }
-            Kind::Cluster if !matches!(path, "" | "/" | "/0") => {
+            Scheme::Cluster if !matches!(path, "" | "/" | "/0") => {
                 return Err("the lock store's URL names a database, but a cluster has only one".into());
             }
-            Kind::Cluster => {
+            Scheme::Cluster => {
                 let (nodes, settings) = parse_hosts(user, hosts, "", None)?;
                 (StoreLocation::Cluster(nodes), settings)
             }
-            Kind::Quorum => {
+            Scheme::Quorum => {
                 let (servers, settings) = parse_hosts(user, hosts, path, None)?;
                 if servers.len() < 3 {
                     return Err(
@@ -180,22 +180,22 @@ fn split_authority(rest: &str) -> Result<(&str, &str), String> {
 }
 
 /// Returns the kind that a scheme means, and whether it requires TLS.
-fn parse_scheme(scheme: &str) -> Result<(Kind, bool), String> {
+fn parse_scheme(scheme: &str) -> Result<(Scheme, bool), String> {
     let (server, topology) = scheme.split_once('+').unwrap_or((scheme, ""));
     let is_encrypted = match server {
         "redis" | "valkey" => false,
         "rediss" | "valkeys" => true,
-        "unix" if topology.is_empty() && scheme == "unix" => return Ok((Kind::Unix, false)),
+        "unix" if topology.is_empty() && scheme == "unix" => return Ok((Scheme::Unix, false)),
         "" => return Err("the lock store's URL has no scheme".into()),
         // Not repeated, because it may be a user or a password before a host.
         _ => return Err("the lock store's URL has an unknown scheme".into()),
     };
     match topology {
-        "" if !scheme.ends_with('+') => Ok((Kind::Tcp, is_encrypted)),
-        "unix" if !is_encrypted => Ok((Kind::Unix, false)),
-        "sentinel" => Ok((Kind::Sentinel, is_encrypted)),
-        "cluster" => Ok((Kind::Cluster, is_encrypted)),
-        "quorum" => Ok((Kind::Quorum, is_encrypted)),
+        "" if !scheme.ends_with('+') => Ok((Scheme::Tcp, is_encrypted)),
+        "unix" if !is_encrypted => Ok((Scheme::Unix, false)),
+        "sentinel" => Ok((Scheme::Sentinel, is_encrypted)),
+        "cluster" => Ok((Scheme::Cluster, is_encrypted)),
+        "quorum" => Ok((Scheme::Quorum, is_encrypted)),
         _ => Err("the lock store's URL has an unknown scheme".into()),
     }
 }

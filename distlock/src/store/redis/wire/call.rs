@@ -12,9 +12,9 @@ use crate::protocol::store_error::StoreError;
 use crate::store::client_id::ClientId;
 use crate::store::redis::wire::argument::ArgText;
 use crate::store::redis::wire::names::Names;
-use crate::store::redis::wire::scripts::{Form, ScriptId, ScriptRef, Scripts};
+use crate::store::redis::wire::scripts::{ScriptForm, ScriptId, ScriptRef, Scripts};
 use crate::store::{EventSink, Settings};
-use crate::util::clock::BootInstant;
+use crate::util::clock::{BootInstant, ServerTime};
 
 /// One run of a script.
 pub(crate) trait ScriptCall: Sync {
@@ -47,8 +47,8 @@ pub(crate) trait ScriptCall: Sync {
     }
 }
 
-/// The server's time (µs), if a reply contains it, and the reply.
-pub(crate) type Decoded<T> = Result<(Option<u64>, T), StoreError>;
+/// The server's time, if a reply contains it, and the reply.
+pub(crate) type Decoded<T> = Result<(Option<ServerTime>, T), StoreError>;
 
 /// What a client needs to write its commands and to read their replies.
 #[derive(Clone, Copy)]
@@ -63,9 +63,9 @@ pub(crate) struct ScriptContext<'a> {
     pub(crate) run_id: &'a str,
     /// An instant before the command was sent, once its reply is read.
     pub(crate) sent_at: BootInstant,
-    /// Returns the server's time after which an acquire is rejected (µs). Called for commands that
+    /// Returns the server's time after which an acquire is rejected. Called for commands that
     /// must not be applied later (R2).
-    pub(crate) apply_by: &'a (dyn Fn() -> u64 + Sync),
+    pub(crate) apply_by: &'a (dyn Fn() -> ServerTime + Sync),
     /// Receives what a reply reports besides.
     pub(crate) events: &'a EventSink,
 }
@@ -73,10 +73,10 @@ pub(crate) struct ScriptContext<'a> {
 impl<'a> ScriptContext<'a> {
     /// Starts a command that runs a script in the form for mutexes.
     pub(crate) fn script(&self, id: ScriptId, script_ref: ScriptRef) -> Cmd {
-        self.script_in(Form::Mutex, id, script_ref)
+        self.script_in(ScriptForm::Mutex, id, script_ref)
     }
 
-    pub(crate) fn script_in(&self, form: Form, id: ScriptId, script_ref: ScriptRef) -> Cmd {
+    pub(crate) fn script_in(&self, form: ScriptForm, id: ScriptId, script_ref: ScriptRef) -> Cmd {
         self.scripts.in_form(form, id).command(script_ref)
     }
 
@@ -100,7 +100,7 @@ impl<'a> ScriptContext<'a> {
 
     /// Returns the argument that names the holder to other clients.
     pub(crate) fn holder_name(&self, metadata: Option<&str>) -> Cow<'a, str> {
-        holder_name::join(&self.settings.display_name, metadata, self.is_proxied)
+        holder_name::join(&self.settings.client_name, metadata, self.is_proxied)
     }
 
     /// Returns the hold that a reply proves.
@@ -111,7 +111,9 @@ impl<'a> ScriptContext<'a> {
 
     /// Returns sixteen digits, enough until 2286, because the scripts compare times as strings.
     pub(crate) fn apply_by(&self) -> u64 {
-        (self.apply_by)().clamp(1_000_000_000_000_000, 9_999_999_999_999_999)
+        (self.apply_by)()
+            .0
+            .clamp(1_000_000_000_000_000, 9_999_999_999_999_999)
     }
 
     /// Describes a conflicting value, and where to find it.

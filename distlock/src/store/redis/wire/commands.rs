@@ -15,7 +15,7 @@ use crate::protocol::once::Once;
 use crate::protocol::store_error::{Code, StoreError};
 use crate::store::StoreEvent;
 use crate::store::client_id::parse_number;
-use crate::store::command::{Confirm, DeleteRecord, Inspect, Release, Revoke};
+use crate::store::command::{Confirm, DeleteRecord, Inspect, Release, RevokeHolds};
 use crate::store::redis::wire::argument::ArgText;
 use crate::store::redis::wire::call::{Decoded, ScriptCall, ScriptContext};
 use crate::store::redis::wire::counted;
@@ -24,15 +24,16 @@ use crate::store::redis::wire::encode::millis;
 use crate::store::redis::wire::errors::{self, CONFLICT};
 use crate::store::redis::wire::names::KeyKind;
 use crate::store::redis::wire::reply::{self, ReplyReader};
-use crate::store::redis::wire::scripts::{Form, ScriptId, ScriptRef};
+use crate::store::redis::wire::scripts::{ScriptForm, ScriptId, ScriptRef};
 use crate::store::redis::wire::status::Status;
+use crate::util::clock::ServerTime;
 
 impl ScriptCall for Acquire<'_> {
     type Reply = AcquireReply;
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let once = self.once;
-        let form = Form::of(self.target.kind.lock_kind(), once.is_some());
+        let form = ScriptForm::of(self.target.kind.lock_kind(), once.is_some());
         let mut cmd = context.script_in(form, ScriptId::Acquire, script_ref);
         let record = once.map(|once| &*once.selector);
         (context.names).append_all(&mut cmd, self.target.key, &KeyKind::DECLARED, record);
@@ -54,7 +55,7 @@ impl ScriptCall for Acquire<'_> {
             .arg(millis(self.target.timing.ttl()))
             .arg(millis(settings.fence_ttl))
             .arg(&*context.holder_name(self.metadata));
-        if form == Form::Counted {
+        if form == ScriptForm::Counted {
             cmd.arg(counted::kind_argument(self.target.kind));
         }
         cmd
@@ -66,7 +67,7 @@ impl ScriptCall for Acquire<'_> {
             return Ok((Some(at), AcquireReply::Held(proof)));
         }
         let mut reply = ReplyReader::from_list(reply)?;
-        let (status, at) = (reply.status()?, reply.int()?);
+        let (status, at) = (reply.status()?, reply.time()?);
         let text = match status {
             Status::Late => return Ok((Some(at), AcquireReply::Late)),
             _ => reply.text()?,
@@ -147,7 +148,7 @@ impl ScriptCall for [Acquire<'_>] {
             return Ok((Some(at), Some(proof)));
         }
         let mut reply = ReplyReader::from_list(reply)?;
-        match (reply.status()?, reply.int()?) {
+        match (reply.status()?, reply.time()?) {
             (Status::Busy | Status::Late, at) => Ok((Some(at), None)),
             _ => Err(reply::malformed(
                 "a status that is not that of an acquire of several locks",
@@ -164,7 +165,7 @@ impl ScriptCall for Confirm<'_> {
     }
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let form = Form::of(self.target.kind.lock_kind(), self.once.is_some());
+        let form = ScriptForm::of(self.target.kind.lock_kind(), self.once.is_some());
         let mut cmd = context.script_in(form, ScriptId::Confirm, script_ref);
         let record = self.once.map(|once| &*once.selector);
         (context.names).append_all(&mut cmd, self.target.key, &[KeyKind::Lock], record);
@@ -178,7 +179,7 @@ impl ScriptCall for Confirm<'_> {
 
     fn decode(&self, context: &ScriptContext<'_>, reply: Value) -> Decoded<Confirmation> {
         let mut reply = ReplyReader::from_list(reply)?;
-        let (status, at) = (reply.status()?, reply.int()?);
+        let (status, at) = (reply.status()?, reply.time()?);
         let confirmation = match status {
             Status::Held => Confirmation::Held(context.proof(reply.token()?)),
             Status::Ran => match decode_record(&reply.text()?, at) {
@@ -210,7 +211,7 @@ impl ScriptCall for [Renewal<'_>] {
         let kind = self
             .first()
             .map_or(LockKind::Mutex, |first| first.target.kind.lock_kind());
-        let form = Form::of(kind, false);
+        let form = ScriptForm::of(kind, false);
         let mut cmd = context.script_in(form, ScriptId::Renew, script_ref);
         cmd.arg(self.len());
         for renewal in self {
@@ -266,7 +267,7 @@ impl ScriptCall for Release<'_> {
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let once = self.success.map(|(once, _)| once);
-        let form = Form::of(self.target.kind.lock_kind(), once.is_some());
+        let form = ScriptForm::of(self.target.kind.lock_kind(), once.is_some());
         let mut cmd = context.script_in(form, ScriptId::Release, script_ref);
         let record = once.map(|once| &*once.selector);
         (context.names).append_all(&mut cmd, self.target.key, &KeyKind::DECLARED, record);
@@ -322,7 +323,7 @@ impl ScriptCall for [CheckQueue] {
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let kind = self.first().map_or(LockKind::Mutex, |first| first.kind);
-        let form = Form::of(kind, false);
+        let form = ScriptForm::of(kind, false);
         let mut cmd = context.script_in(form, ScriptId::CheckQueue, script_ref);
         cmd.arg(KeyKind::DECLARED.len() * self.len());
         for check in self {
@@ -346,7 +347,7 @@ impl ScriptCall for [CheckQueue] {
 
     fn decode(&self, context: &ScriptContext<'_>, reply: Value) -> Decoded<Self::Reply> {
         let mut reply = ReplyReader::from_list(reply)?;
-        let at = reply.int()?;
+        let at = reply.time()?;
         let mut each = |check: &CheckQueue| match reply.next() {
             Some(entry) => decode_queue_check(context, check, at, entry),
             None => Err(reply::malformed("a queue check that is too short")),
@@ -367,7 +368,7 @@ impl ScriptCall for [CheckQueue] {
 fn decode_queue_check(
     context: &ScriptContext<'_>,
     check: &CheckQueue,
-    at: u64,
+    at: ServerTime,
     entry: Value,
 ) -> Result<CheckQueueReply, StoreError> {
     let conflict = |error_text: &str| {
@@ -406,15 +407,15 @@ fn decode_owners(check: &CheckQueue, indices: Option<Value>) -> Result<Vec<Owner
 
 /// An inspection with the scripts of one form.
 #[derive(Debug)]
-pub(crate) struct InspectAs<'a>(Form, Inspect<'a>);
+pub(crate) struct InspectAs<'a>(ScriptForm, Inspect<'a>);
 
 impl<'a> InspectAs<'a> {
     pub(crate) fn mutex(inspect: &Inspect<'a>) -> Self {
-        InspectAs(Form::Mutex, *inspect)
+        InspectAs(ScriptForm::Mutex, *inspect)
     }
 
     pub(crate) fn counted(inspect: &Inspect<'a>) -> Self {
-        InspectAs(Form::Counted, *inspect)
+        InspectAs(ScriptForm::Counted, *inspect)
     }
 }
 
@@ -431,7 +432,7 @@ impl ScriptCall for InspectAs<'_> {
 
     fn decode(&self, context: &ScriptContext<'_>, reply: Value) -> Decoded<Inspection> {
         let mut reply = ReplyReader::from_list(reply)?;
-        let (at, state) = (reply.int()?, reply.text()?);
+        let (at, state) = (reply.time()?, reply.text()?);
         let held_kind = context.state_kind(&state);
         let mut fields = ReplyReader::from_list(reply.next().unwrap_or(Value::Nil))?;
         let holders = context.decode_holders(at, &mut fields)?;
@@ -476,7 +477,7 @@ impl ScriptCall for DeleteRecord<'_> {
     type Reply = Result<bool, String>;
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let mut cmd = context.script_in(Form::Once, ScriptId::DeleteRecord, script_ref);
+        let mut cmd = context.script_in(ScriptForm::Once, ScriptId::DeleteRecord, script_ref);
         (context.names).append_all(&mut cmd, self.key, &[], Some(self.selector));
         cmd
     }
@@ -493,11 +494,11 @@ impl ScriptCall for DeleteRecord<'_> {
     }
 }
 
-impl ScriptCall for Revoke<'_> {
+impl ScriptCall for RevokeHolds<'_> {
     type Reply = RevokeReply;
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let form = Form::of(self.kind, false);
+        let form = ScriptForm::of(self.kind, false);
         let mut cmd = context.script_in(form, ScriptId::Revoke, script_ref);
         (context.names).append_all(&mut cmd, self.key, &KeyKind::DECLARED, None);
         let tokens: Vec<_> = self.tokens.iter().map(FencingToken::to_string).collect();
@@ -508,7 +509,7 @@ impl ScriptCall for Revoke<'_> {
         cmd.arg(tokens.join(" "))
             .arg(u8::from(self.delete))
             .arg(context.names.append_channels(rest, self.key))
-            .arg(&context.settings.display_name);
+            .arg(&context.settings.client_name);
         cmd
     }
 

@@ -12,7 +12,7 @@ use crate::store::redis::wire::call::{Decoded, ScriptCall, ScriptContext};
 use crate::store::redis::wire::encode::millis;
 use crate::store::redis::wire::names::KeyKind;
 use crate::store::redis::wire::reply::{self, ReplyReader};
-use crate::store::redis::wire::scripts::{Form, ScriptId, ScriptRef};
+use crate::store::redis::wire::scripts::{ScriptForm, ScriptId, ScriptRef};
 use crate::store::redis::wire::status::Status;
 
 /// Returns the argument with the kind, capacity and weight of a request.
@@ -33,7 +33,7 @@ impl ScriptCall for Downgrade<'_> {
     }
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
-        let mut cmd = context.script_in(Form::Counted, ScriptId::Downgrade, script_ref);
+        let mut cmd = context.script_in(ScriptForm::Counted, ScriptId::Downgrade, script_ref);
         (context.names).append_all(&mut cmd, self.target.key, &KeyKind::DECLARED, None);
         let rest = ArgText::new().number(millis(context.settings.fence_ttl));
         cmd.arg(context.owner(self.target.owner))
@@ -45,7 +45,7 @@ impl ScriptCall for Downgrade<'_> {
 
     fn decode(&self, context: &ScriptContext<'_>, reply: Value) -> Decoded<Self::Reply> {
         let mut reply = ReplyReader::from_list(reply)?;
-        let (status, at) = (reply.status()?, reply.int()?);
+        let (status, at) = (reply.status()?, reply.time()?);
         let downgraded = match status {
             Status::Held => (Some(context.proof(reply.token()?)), reply.int()? == 1),
             Status::NotHeld => (None, false),
@@ -70,7 +70,7 @@ mod tests {
     use crate::store::redis::wire::names::Names;
     use crate::store::redis::wire::scripts::Scripts;
     use crate::store::{EventSink, Settings};
-    use crate::util::clock::BootInstant;
+    use crate::util::clock::{BootInstant, ServerTime};
     use crate::util::random::SystemRandom;
 
     const STATE: &str = "3 permits 5 3 0 2000 900";
@@ -94,7 +94,7 @@ mod tests {
             is_proxied: false,
             run_id: "",
             sent_at: BootInstant(1),
-            apply_by: &|| 0,
+            apply_by: &|| ServerTime(0),
             events: &events,
         };
         let request = Acquire {
@@ -136,10 +136,10 @@ mod tests {
             this_process: true,
             token: FencingToken::new(900),
             weight: 2,
-            since: 800,
+            since: ServerTime(800),
             expires_in: Some(Duration::from_millis(4)),
-            kept_until: Some(5_000),
-            name: "a name of words".into(),
+            kept_until: Some(ServerTime(5_000)),
+            client_name: "a name of words".into(),
             metadata: Some("and its job".into()),
         }];
         let existing = LockKind::Semaphore { permits: 5 };

@@ -18,7 +18,7 @@ use crate::store::client_id::{ClientId, parse_number};
 use crate::store::redis::wire::call::ScriptContext;
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::reply::{self, ReplyReader};
-use crate::util::clock::BootInstant;
+use crate::util::clock::{BootInstant, ServerTime};
 
 impl ScriptContext<'_> {
     /// Reads a grant from a message on this client's channel. `local` converts the server's time to
@@ -26,7 +26,7 @@ impl ScriptContext<'_> {
     pub(crate) fn decode_grant(
         &self,
         text: &str,
-        local: impl FnOnce(u64) -> Option<BootInstant>,
+        local: impl FnOnce(ServerTime) -> Option<BootInstant>,
     ) -> Option<Grant> {
         let mut fields = text.splitn(6, ' ');
         let kind = match fields.next()? {
@@ -47,7 +47,7 @@ impl ScriptContext<'_> {
             kind,
             owner: owner?,
             token: FencingToken::new(token),
-            granted_at: local(granted),
+            granted_at: local(ServerTime(granted)),
             // The lease is short, even if the message names a longer one (R4).
             lease: Timing::new(Duration::from_millis(lease))
                 .short_grant_timing()
@@ -85,21 +85,27 @@ impl ScriptContext<'_> {
     }
 
     /// Reads `held token`, where the token is also the server's time, or `held token now`.
-    pub(crate) fn decode_held(&self, reply: Value) -> Result<(Proof, u64), StoreError> {
+    pub(crate) fn decode_held(&self, reply: Value) -> Result<(Proof, ServerTime), StoreError> {
         let text = reply::text(reply)?;
         let numbers = text.strip_prefix("held ").map(|numbers| {
             let (token, now) = numbers.split_once(' ').unwrap_or((numbers, numbers));
             (parse_number(token), parse_number(now))
         });
         match numbers {
-            Some((Some(token @ 1..), Some(now))) => Ok((self.proof(FencingToken::new(token)), now)),
+            Some((Some(token @ 1..), Some(now))) => {
+                Ok((self.proof(FencingToken::new(token)), ServerTime(now)))
+            }
             _ => Err(reply::malformed("a string that is not a hold")),
         }
     }
 
     /// Reads the value of a lock that ends at `ends_at`. Returns `None` for an empty or conflicting
     /// one.
-    pub(crate) fn decode_holder(&self, value: &str, ends_at: Option<u64>) -> Option<HolderView> {
+    pub(crate) fn decode_holder(
+        &self,
+        value: &str,
+        ends_at: Option<ServerTime>,
+    ) -> Option<HolderView> {
         let mut fields = value.strip_prefix(self.names.layout)?.splitn(5, ' ');
         let owner = fields.next()?;
         let (client, number) = owner.split_once(':')?;
@@ -113,7 +119,7 @@ impl ScriptContext<'_> {
         let is_kept = token.starts_with('0') && !token.starts_with("00");
         let token = FencingToken::new(token.parse().ok()?);
         let _ttl: u64 = fields.next()?.parse().ok()?;
-        let since = fields.next()?.parse().ok()?;
+        let since = ServerTime(fields.next()?.parse().ok()?);
         Some(HolderView {
             kept_until: ends_at.filter(|_| is_kept),
             ..self.holder(owner, token, since, fields.next()?)
@@ -134,7 +140,7 @@ impl ScriptContext<'_> {
     /// the longest first.
     pub(crate) fn decode_holders(
         &self,
-        at: u64,
+        at: ServerTime,
         reply: &mut ReplyReader,
     ) -> Result<Vec<HolderView>, StoreError> {
         let mut holders = Vec::new();
@@ -147,19 +153,18 @@ impl ScriptContext<'_> {
     }
 
     /// Reads the record of a holder, `flag expires ttl token weight since name`.
-    fn decode_hold(&self, at: u64, owner: &str, record: &str) -> Option<HolderView> {
+    fn decode_hold(&self, at: ServerTime, owner: &str, record: &str) -> Option<HolderView> {
         let mut fields = record.splitn(7, ' ');
         let flag = fields.next()?;
         let mut number = || parse_number(fields.next()?);
         let (expires_at, _ttl, token) = (number()?, number()?, number()?);
-        let (weight, since) = (number()?, number()?);
-        let remaining = expires_at
-            .checked_sub(at)
-            .filter(|remaining| *remaining > 0)?;
+        let (weight, since) = (number()?, ServerTime(number()?));
+        let expires_at = ServerTime(expires_at);
+        (expires_at > at).then_some(())?;
         let token = FencingToken::new(token);
         Some(HolderView {
             weight: u32::try_from(weight).ok()?,
-            expires_in: Some(Duration::from_micros(remaining)),
+            expires_in: Some(expires_at.since(at)),
             kept_until: (flag == "k").then_some(expires_at),
             ..self.holder(owner, token, since, fields.next()?)
         })
@@ -170,7 +175,7 @@ impl ScriptContext<'_> {
         &self,
         owner: &str,
         token: FencingToken,
-        since: u64,
+        since: ServerTime,
         name: &str,
     ) -> HolderView {
         let (this_process, local_owner) = self.client.recognize(owner);
@@ -183,7 +188,7 @@ impl ScriptContext<'_> {
             since,
             expires_in: None,
             kept_until: None,
-            name,
+            client_name: name,
             metadata,
         }
     }
@@ -196,14 +201,16 @@ fn untagged(key: &str) -> &str {
     inner.unwrap_or(key)
 }
 
-/// Returns when a lock that has `remaining` ms at the time `at` ends (server time, µs).
-pub(crate) fn ends_at(at: u64, remaining: i64) -> Option<u64> {
-    let remaining = u64::try_from(remaining).ok()?;
-    Some(at.saturating_add(remaining.saturating_mul(1_000)))
+/// Returns when a lock that has `remaining` ms at the time `at` ends.
+pub(crate) fn ends_at(at: ServerTime, remaining: i64) -> Option<ServerTime> {
+    Some(at + Duration::from_millis(u64::try_from(remaining).ok()?))
 }
 
 /// Reads the end of a kept lock, if the reply contains its remaining time.
-pub(crate) fn kept_until(at: u64, reply: &mut ReplyReader) -> Result<Option<u64>, StoreError> {
+pub(crate) fn kept_until(
+    at: ServerTime,
+    reply: &mut ReplyReader,
+) -> Result<Option<ServerTime>, StoreError> {
     match reply.next() {
         Some(remaining) => Ok(ends_at(at, ReplyReader::from_value(remaining).signed()?)),
         None => Ok(None),
@@ -240,31 +247,31 @@ pub(crate) fn decode_waiters(
         let (name, _) = holder_name::split(name.unwrap_or_default());
         waiters.push(QueuedWaiter {
             this_process,
-            since: place.parse().unwrap_or_default(),
-            name,
+            since: ServerTime(place.parse().unwrap_or_default()),
+            client_name: name,
         });
     }
     Ok(waiters)
 }
 
-/// How far ahead of the server's time, in µs, the numbers of a record may be. A clock may have been
-/// ahead, but not by ten years.
-const MAX_RECORD_AHEAD: u64 = 315_576_000_000_000;
+/// How far ahead of the server's time the numbers of a record may be. A clock may have been ahead,
+/// but not by ten years.
+const MAX_RECORD_AHEAD: Duration = Duration::from_secs(315_576_000);
 
 /// Reads a success record at the server's time `at`, as `once/record.lua` does. Returns `None` for
 /// an empty or conflicting value.
-pub(crate) fn decode_record(text: &str, at: u64) -> Option<Record> {
+pub(crate) fn decode_record(text: &str, at: ServerTime) -> Option<Record> {
     let mut fields = text.strip_prefix("1 ")?.splitn(5, ' ');
     let mut number = || parse_number(fields.next()?);
     let (since, gap, token, finished) = (number()?, number()?, number()?, number()?);
     let latest = since.max(gap).max(token).max(finished);
-    (latest < at.saturating_add(MAX_RECORD_AHEAD)).then_some(())?;
+    (ServerTime(latest) < at + MAX_RECORD_AHEAD).then_some(())?;
     Some(Record {
-        since,
+        since: ServerTime(since),
         gap: Duration::from_millis(gap),
         token: FencingToken::new(token),
-        finished,
-        name: fields.next()?.to_owned(),
+        finished: ServerTime(finished),
+        holder_name: fields.next()?.to_owned(),
     })
 }
 
@@ -292,9 +299,11 @@ pub(crate) fn is_acknowledged(
 }
 
 /// Reads the server's time, and the command of the probe that failed, with its error.
-pub(crate) fn probe(raw_reply: Value) -> Result<(u64, Option<(String, StoreError)>), StoreError> {
+pub(crate) fn probe(
+    raw_reply: Value,
+) -> Result<(ServerTime, Option<(String, StoreError)>), StoreError> {
     let mut reply = ReplyReader::from_list(raw_reply)?;
-    let at = reply.int()?;
+    let at = reply.time()?;
     let failed = reply.text()?;
     let failed = failed.split_once(' ');
     let classify =

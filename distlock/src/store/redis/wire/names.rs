@@ -7,7 +7,7 @@ use redis::Cmd;
 use crate::key::LockKey;
 use crate::store::client_id::ClientId;
 use crate::store::redis::wire::argument::ArgText;
-use crate::store::redis::wire::scripts::Form;
+use crate::store::redis::wire::scripts::ScriptForm;
 
 pub(crate) type ChannelsOfKey = for<'a> fn(&'a str, &LockKey) -> Cow<'a, str>;
 
@@ -52,10 +52,10 @@ impl KeyKind {
     const COUNTED: [KeyKind; 4] = [Self::Lock, Self::Entry, Self::Queue, Self::Fence];
 
     /// Returns all keys of a lock, in the order in which its scripts name them.
-    pub(crate) fn all_of(form: Form) -> [KeyKind; 4] {
+    pub(crate) fn all_of(form: ScriptForm) -> [KeyKind; 4] {
         match form {
-            Form::Mutex | Form::Once => Self::MUTEX,
-            Form::Counted => Self::COUNTED,
+            ScriptForm::Mutex | ScriptForm::Once => Self::MUTEX,
+            ScriptForm::Counted => Self::COUNTED,
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::error::Outage;
 use crate::fencing::FencingToken;
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::wire::status::Status;
+use crate::util::clock::ServerTime;
 
 /// A reply that is read from front to back.
 pub(crate) struct ReplyReader(std::vec::IntoIter<Value>);
@@ -35,6 +36,10 @@ impl ReplyReader {
             Some(Value::Int(number)) => Ok(number),
             _ => Err(malformed("a value that is not a number")),
         }
+    }
+
+    pub(crate) fn time(&mut self) -> Result<ServerTime, StoreError> {
+        self.int().map(ServerTime)
     }
 
     pub(crate) fn int(&mut self) -> Result<u64, StoreError> {

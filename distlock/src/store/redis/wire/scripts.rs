@@ -7,7 +7,7 @@ use std::sync::Arc;
 use once_cell::sync::Lazy;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
-use self::Form::{Counted, Mutex, Once};
+use self::ScriptForm::{Counted, Mutex, Once};
 use self::ScriptId::{
     Acquire, AcquireAll, CheckQueue, Confirm, DeleteRecord, Downgrade, Inspect, Probe, Release,
     Renew, Revoke,
@@ -50,14 +50,14 @@ pub(crate) enum ScriptId {
 
 /// The form of a script. The same command has several, for different locks or calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Form {
+pub(crate) enum ScriptForm {
     Mutex,
     Counted,
     /// For calls that run at most once.
     Once,
 }
 
-impl Form {
+impl ScriptForm {
     pub(crate) fn of(kind: LockKind, runs_once: bool) -> Self {
         match kind {
             _ if runs_once => Once,
@@ -112,7 +112,7 @@ pub(crate) const FRAGMENTS: [Source; 8] = [
 ];
 
 /// The fragments that each kind has its own of: how it stores its holders.
-const OWN_FRAGMENTS: [(Form, Source); 6] = [
+const OWN_FRAGMENTS: [(ScriptForm, Source); 6] = [
     (Mutex, ("holders", lua!("mutex/holders").1)),
     (Mutex, ("extend", lua!("mutex/extend").1)),
     (Once, ("holders", lua!("mutex/holders").1)),
@@ -121,7 +121,7 @@ const OWN_FRAGMENTS: [(Form, Source); 6] = [
     (Counted, ("extend", lua!("counted/extend").1)),
 ];
 
-pub(crate) const SOURCES: [(Form, ScriptId, Source); 21] = [
+pub(crate) const SOURCES: [(ScriptForm, ScriptId, Source); 21] = [
     (Mutex, Acquire, lua!("acquire")),
     (Mutex, Confirm, lua!("confirm")),
     (Mutex, Renew, lua!("renew")),
@@ -149,7 +149,7 @@ pub(crate) const SOURCES: [(Form, ScriptId, Source); 21] = [
 type Edit = dyn Fn(&str, String) -> String + Send + Sync;
 
 pub(crate) struct Scripts {
-    scripts: BTreeMap<(Form, ScriptId), Arc<Script>>,
+    scripts: BTreeMap<(ScriptForm, ScriptId), Arc<Script>>,
     edit: Arc<Edit>,
 }
 
@@ -173,7 +173,7 @@ impl Scripts {
     /// Returns these scripts with others added, or in their place.
     pub(crate) fn with(
         &self,
-        sources: impl IntoIterator<Item = (Form, ScriptId, Source)>,
+        sources: impl IntoIterator<Item = (ScriptForm, ScriptId, Source)>,
         fragments: &[Source],
     ) -> Self {
         let include = |source: String, (name, fragment): &Source| {
@@ -214,7 +214,7 @@ impl Scripts {
         self.in_form(Mutex, id)
     }
 
-    pub(crate) fn in_form(&self, form: Form, id: ScriptId) -> &Script {
+    pub(crate) fn in_form(&self, form: ScriptForm, id: ScriptId) -> &Script {
         &self.scripts[&(form, id)]
     }
 }

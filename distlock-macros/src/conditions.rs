@@ -18,13 +18,13 @@ pub(crate) enum OnBusy {
 }
 
 #[derive(Default)]
-pub(crate) struct Policy {
+pub(crate) struct RunConditions {
     pub(crate) on_busy: Option<OnBusy>,
     pub(crate) run_if: Option<Expr>,
     pub(crate) lock_if: Option<Expr>,
 }
 
-impl Policy {
+impl RunConditions {
     /// Reports a missing argument.
     pub(crate) fn check(&self, errors: &mut Errors) {
         if let (Some(run_if), None) = (&self.run_if, &self.on_busy) {

@@ -20,18 +20,18 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A reason why the server cannot be used.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Cause {
+pub(crate) enum OutageCause {
     /// There is no connection of this kind.
     Disconnected(Connection),
     /// The server replies, and refuses: no memory, no permissions, no writes.
     Rejecting,
 }
 
-impl Cause {
+impl OutageCause {
     fn bit(self) -> u8 {
         match self {
-            Cause::Disconnected(connection) => 1 << connection as u8,
-            Cause::Rejecting => 1 << 7,
+            OutageCause::Disconnected(connection) => 1 << connection as u8,
+            OutageCause::Rejecting => 1 << 7,
         }
     }
 }
@@ -45,7 +45,7 @@ pub(crate) struct ConnectionLoss {
 }
 
 #[derive(Debug, Default)]
-struct Reports {
+struct ReportTimes {
     /// When the server was lost; `None` while it is not lost.
     unavailable_since: Option<BootInstant>,
     /// When the last outage began.
@@ -55,18 +55,18 @@ struct Reports {
 }
 
 /// The causes that keep one server from being used.
-pub(crate) struct Health {
+pub(crate) struct Availability {
     /// Bits of the current causes.
     causes: AtomicU8,
-    reports: Mutex<Reports>,
+    reports: Mutex<ReportTimes>,
     address: Arc<str>,
     namespace: Arc<str>,
     client: Client,
 }
 
-impl Health {
+impl Availability {
     pub(crate) fn new(config: &RedisConfig, client: &Client) -> Self {
-        Health {
+        Availability {
             causes: AtomicU8::new(0),
             reports: Mutex::default(),
             address: config.address().into(),
@@ -75,7 +75,7 @@ impl Health {
         }
     }
 
-    pub(crate) fn report(&self, cause: Cause, error: &StoreError) {
+    pub(crate) fn report(&self, cause: OutageCause, error: &StoreError) {
         let is_known = self.causes.load(Ordering::Relaxed) & cause.bit() != 0;
         if is_known || self.client.state.is_connecting.load(Ordering::Relaxed) {
             return;
@@ -85,7 +85,10 @@ impl Health {
         let is_recent = reports
             .last_outage
             .is_some_and(|last| now < last + REPORT_INTERVAL);
-        if is_recent && reports.unavailable_since.is_none() && matches!(cause, Cause::Rejecting) {
+        if is_recent
+            && reports.unavailable_since.is_none()
+            && matches!(cause, OutageCause::Rejecting)
+        {
             return;
         }
         self.causes.fetch_or(cause.bit(), Ordering::Relaxed);
@@ -99,7 +102,7 @@ impl Health {
         }
     }
 
-    pub(crate) fn clear(&self, cause: Cause) {
+    pub(crate) fn clear(&self, cause: OutageCause) {
         self.clear_bits(cause.bit());
     }
 
@@ -135,7 +138,7 @@ impl Health {
         {
             (self.client.reports)(StoreReport::Note(note));
         }
-        self.clear(Cause::Disconnected(connection));
+        self.clear(OutageCause::Disconnected(connection));
     }
 
     /// Returns the log entry for a connection that is up. Returns `None` if an outage was logged,
@@ -206,23 +209,23 @@ mod tests {
             ..Client::unconnected(Arc::new(BootClock))
         };
         let config = RedisConfig::parse("redis://a:1", "d", REPORT_INTERVAL).unwrap();
-        let health = Health::new(&config, &client);
+        let availability = Availability::new(&config, &client);
         let error = StoreError::timed_out(REPORT_INTERVAL);
         let [commands, renewals] =
-            [Connection::Commands, Connection::Renewals].map(Cause::Disconnected);
-        for cause in [Cause::Rejecting, commands, renewals, commands] {
-            health.report(cause, &error);
+            [Connection::Commands, Connection::Renewals].map(OutageCause::Disconnected);
+        for cause in [OutageCause::Rejecting, commands, renewals, commands] {
+            availability.report(cause, &error);
         }
-        health.clear(commands);
-        health.clear(Cause::Rejecting);
+        availability.clear(commands);
+        availability.clear(OutageCause::Rejecting);
         assert_eq!(*lock(&reports), [true]);
-        health.clear(renewals);
+        availability.clear(renewals);
         assert_eq!(*lock(&reports), [true, false]);
         // Rejected calls are not reported again so soon. A lost connection is.
-        health.report(Cause::Rejecting, &error);
+        availability.report(OutageCause::Rejecting, &error);
         assert_eq!(*lock(&reports), [true, false]);
-        health.report(commands, &error);
-        health.clear_all();
+        availability.report(commands, &error);
+        availability.clear_all();
         assert_eq!(*lock(&reports), [true, false, true, false]);
     }
 }

@@ -10,7 +10,7 @@ use crate::util::mutex::lock;
 
 /// The open connections, except runtime connections.
 #[derive(Debug, Default)]
-pub(crate) struct ConnectionRegistry(Mutex<Vec<RegisteredConnection>>);
+pub(crate) struct ReachedServers(Mutex<Vec<RegisteredConnection>>);
 
 /// An open connection, and the server that it reaches.
 #[derive(Debug)]
@@ -23,11 +23,11 @@ pub(crate) struct RegisteredConnection {
     pub(crate) end: Weak<SessionEnd>,
 }
 
-impl ConnectionRegistry {
+impl ReachedServers {
     /// Adds a connection, and returns true if this ended others. An address may reach another
     /// server by now, so its connections to other servers are ended, whatever their purpose. If a
     /// server does not report its run id, only a connection for commands ends others.
-    pub(crate) fn register(
+    pub(crate) fn admit(
         &self,
         registered: RegisteredConnection,
         accepts: impl FnOnce(&RegisteredConnection, &[RegisteredConnection]) -> Result<(), StoreError>,
@@ -79,11 +79,11 @@ pub(crate) mod tests {
 
     #[test]
     fn connections_to_another_server_are_ended() {
-        let servers = ConnectionRegistry::default();
+        let servers = ReachedServers::default();
         let opened: Vec<_> = (0..6).map(|_| Arc::new(SessionEnd::default())).collect();
         let register = |run_id, connection: usize, is_for_commands| {
             let registered = registered("a", run_id, &opened[connection], is_for_commands);
-            servers.register(registered, |_, _| Ok(())).unwrap()
+            servers.admit(registered, |_, _| Ok(())).unwrap()
         };
         assert!(!register(Some("a"), 0, true));
         assert!(!register(Some("a"), 1, false));
