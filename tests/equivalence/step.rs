@@ -282,7 +282,9 @@ impl Step {
                     }
                 };
                 let batch: Vec<_> = (0..KEYS).map(renewal).collect();
-                Reply::Renew(stores[client].renew(&batch, LIMIT).await?.failures)
+                let mut failures = stores[client].renew(&batch, LIMIT).await?.failures;
+                failures.sort_by_key(|(index, _)| *index);
+                Reply::Renew(failures)
             }
             Op::CheckQueue { client } => {
                 let check = |key: usize| CheckQueue {

@@ -287,7 +287,7 @@ impl LockGuard {
     /// Releases the lock like [`release`](LockGuard::release), after work that succeeded or not.
     #[doc(hidden)]
     pub async fn __release(self, succeeded: bool) -> Result<(), Error> {
-        let end_error = self.held.error();
+        let end_error = self.held.check_error();
         let loss = self.finish(succeeded && end_error.is_none()).await;
         let end_error = end_error.map(|error| error.with_body(BodyState::Completed));
         end_error.or(loss).map_or(Ok(()), Err)
@@ -396,7 +396,7 @@ impl LockGuard {
             return None;
         }
         // A guard that is dropped during its downgrade has no loss to report.
-        let end_error = held.error();
+        let end_error = held.check_error();
         let is_lost = end_error.is_some_and(|error| !matches!(error, Error::Released { .. }));
         if !is_lost {
             held.publish_end(outcome);

@@ -79,8 +79,8 @@ impl Guards {
     }
 
     /// Returns the error of the first hold that has ended.
-    pub(crate) fn error(&self) -> Option<Error> {
-        self.iter().find_map(|guard| guard.held.error())
+    pub(crate) fn check_error(&self) -> Option<Error> {
+        self.iter().find_map(|guard| guard.held.check_error())
     }
 
     /// Waits until a hold has ended, and returns its error.

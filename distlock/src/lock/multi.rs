@@ -253,7 +253,7 @@ impl MultiLock {
         loop {
             let waited = || clock.now().since(started);
             let lost = match acquire_in_order(&locks, || wait.saturating_sub(waited())).await {
-                Ok(guards) => match guards.error() {
+                Ok(guards) => match guards.check_error() {
                     None => {
                         guards.start_max_hold(clock.now());
                         return Ok(guards);

@@ -101,7 +101,7 @@ impl MultiLockGuard {
     ///
     /// The errors of [`HeldLock::check`], for the first lock that has ended.
     pub fn check(&self) -> Result<(), Error> {
-        self.guards.error().map_or(Ok(()), Err)
+        self.guards.check_error().map_or(Ok(()), Err)
     }
 
     /// Waits until one of the locks is lost, and returns the error, see [`HeldLock::lost`].
@@ -125,7 +125,7 @@ impl MultiLockGuard {
     ///
     /// Dropping the future does not stop the releases.
     pub async fn release(self) -> Result<(), Error> {
-        let end_error = self.guards.error();
+        let end_error = self.guards.check_error();
         let loss = self.guards.finish(end_error.is_none()).await;
         let end_error = end_error.map(|error| error.with_body(BodyState::Completed));
         end_error.or(loss).map_or(Ok(()), Err)

@@ -45,17 +45,21 @@ pub(crate) fn find_hold(
             }
             Ok(None)
         }
-        (existing, requested) => Err(held.error().unwrap_or_else(|| match (existing, requested) {
-            (Kind::Read, Kind::Write) => Error::UpgradeDeadlock {
-                key: key.to_string(),
-            },
-            _ => Error::WrongKind {
-                key: key.to_string(),
-                requested: requested.lock_kind(),
-                existing: existing.lock_kind(),
-                holders: vec![manager.as_holder(held)],
-            },
-        })),
+        (existing, requested) => {
+            Err(held
+                .check_error()
+                .unwrap_or_else(|| match (existing, requested) {
+                    (Kind::Read, Kind::Write) => Error::UpgradeDeadlock {
+                        key: key.to_string(),
+                    },
+                    _ => Error::WrongKind {
+                        key: key.to_string(),
+                        requested: requested.lock_kind(),
+                        existing: existing.lock_kind(),
+                        holders: vec![manager.as_holder(held)],
+                    },
+                }))
+        }
     }
 }
 
@@ -105,7 +109,7 @@ async fn take_turn(
             () = core.executor.sleep(request.options.wait()) => None,
         }
     };
-    match (turn, held.error()) {
+    match (turn, held.check_error()) {
         (_, Some(error)) => Err(error),
         (Some(turn), None) => Ok(LockGuard::reentered(
             manager.clone(),

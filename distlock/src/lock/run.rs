@@ -214,7 +214,7 @@ impl Running {
         // Polled before the check, so that an end of the hold between the two is not missed.
         let _ = self.end_watcher.as_mut().poll(context);
         if !(body.finishes_on_loss() && self.has_started)
-            && let Some(error) = self.guards.error()
+            && let Some(error) = self.guards.check_error()
         {
             return Poll::Ready(Err(error.with_body(BodyState::Stopped)));
         }
@@ -223,7 +223,7 @@ impl Running {
         if !scope::sync_scoped(&self.frame, || body.poll(context)) {
             return Poll::Pending;
         }
-        Poll::Ready(match self.guards.error() {
+        Poll::Ready(match self.guards.check_error() {
             Some(error) if !body.finishes_on_loss() => Err(error.with_body(BodyState::Completed)),
             _ => Ok(()),
         })

@@ -85,7 +85,7 @@ impl Hold {
     /// has ended: the proof then comes too late.
     pub(crate) fn extend(&self, safe_until: BootInstant, now: BootInstant) {
         // A later deadline is a greater number, and a closed one is greater than all that are open.
-        if self.check_valid(now) {
+        if self.check_and_close(now) {
             self.safe_until
                 .fetch_max(safe_until.0 & !CLOSED, Ordering::AcqRel);
         }
@@ -103,7 +103,7 @@ impl Hold {
 
     /// Returns true if the hold is valid. Once false, it stays false: the first call that finds the
     /// deadline passed closes the hold, so that no proof that is just arriving can revive it.
-    pub(crate) fn check_valid(&self, now: BootInstant) -> bool {
+    pub(crate) fn check_and_close(&self, now: BootInstant) -> bool {
         let mut current = self.safe_until.load(Ordering::Acquire);
         while current < CLOSED {
             if now.0 < current {
@@ -168,10 +168,10 @@ mod tests {
     #[test]
     fn a_hold_ends_at_its_safe_deadline_and_is_not_revived() {
         let hold = begun();
-        assert!(hold.check_valid(at(1_299)));
-        assert!(!hold.check_valid(at(1_300)));
+        assert!(hold.check_and_close(at(1_299)));
+        assert!(!hold.check_and_close(at(1_300)));
         hold.extend(at(9_000), at(1_250));
-        assert!(!hold.check_valid(at(1_200)), "lost stays lost");
+        assert!(!hold.check_and_close(at(1_200)), "lost stays lost");
         assert_eq!(hold.safe_until(), None);
     }
 

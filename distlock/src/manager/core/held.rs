@@ -36,7 +36,7 @@ impl HoldHandle {
     }
 
     pub(crate) fn is_held(&self) -> bool {
-        !self.core.is_inherited() && self.hold.check_valid(self.core.clock.now())
+        !self.core.is_inherited() && self.hold.check_and_close(self.core.clock.now())
     }
 
     pub(crate) fn remaining(&self) -> Duration {
@@ -63,11 +63,11 @@ impl HoldHandle {
     }
 
     pub(crate) async fn lost(&self) -> Error {
-        wait_until(&self.entry.ended, || self.error()).await
+        wait_until(&self.entry.ended, || self.check_error()).await
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
-        self.error().map_or(Ok(()), Err)
+        self.check_error().map_or(Ok(()), Err)
     }
 
     /// Returns the hold of an acquisition, if the acquisition is or was held.
@@ -118,7 +118,7 @@ impl HoldHandle {
     }
 
     /// Returns the error of a hold that has ended, or `None` while it is held.
-    pub(crate) fn error(&self) -> Option<Error> {
+    pub(crate) fn check_error(&self) -> Option<Error> {
         if self.is_held() {
             return None;
         }
@@ -137,7 +137,7 @@ impl HoldHandle {
         self.confirmed().await?;
         let (core, entry) = (&self.core, &self.entry);
         if !core.update(entry, Acquisition::begin_downgrade)
-            && let Some(error) = self.error()
+            && let Some(error) = self.check_error()
         {
             return Err(error);
         }

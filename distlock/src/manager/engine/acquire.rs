@@ -37,16 +37,25 @@ pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<HoldHa
     let mut call = AcquireCall::begin(core, request);
     let mut wait_reason = None;
     let failure = loop {
+        // Draw an owner id, and register it. From here on the driver releases whatever the store
+        // has for it, even if this future is dropped at its next await.
         let outcome = match call.begin_acquisition(wait_reason.take()) {
+            // Send the acquire from this thread if the store can. A free lock is then held after
+            // one round trip, without a change of threads.
             Some(sending) => sending.send_here().await,
             None => None,
         };
         let outcome = match outcome {
             Some(outcome) => outcome,
+            // The lock is busy, or the reply is late. A pushed grant wakes this call, and the
+            // driver repeats what failed, checks the queue, and ends the wait.
             None => call.outcome().await,
         };
         match outcome {
+            // The hold was claimed with the outcome. Until then it would have ended by itself,
+            // because a caller that is not polled must not keep the lock (R37).
             Outcome::Held => match call.take_hold() {
+                // The guard releases it from here on.
                 Some(held) => {
                     #[cfg(feature = "testing")]
                     if let Some(hook) = &core.call_hook {
@@ -57,6 +66,8 @@ pub(crate) async fn acquire(core: &Arc<Core>, request: Request) -> Result<HoldHa
                 }
                 None => break Failure::ShutDown,
             },
+            // The store no longer has the owner, or the hold ended unclaimed. An owner id that was
+            // released may not acquire again (R1).
             Outcome::Retry(last) => wait_reason = last,
             Outcome::Failed(failure) => break failure,
         }
@@ -94,7 +105,7 @@ pub(crate) async fn acquire_all(
     }
     if !calls
         .iter()
-        .all(|call| call.poll_outcome() == Some(Outcome::Held))
+        .all(|call| call.claim_outcome() == Some(Outcome::Held))
     {
         return Ok(None);
     }
@@ -189,7 +200,7 @@ impl<'a> AcquireCall<'a> {
         };
         let core = self.core;
         let waiting = wait_until(&entry.changed, || {
-            let outcome = self.poll_outcome();
+            let outcome = self.claim_outcome();
             if outcome.is_none() {
                 self.report_queued();
             }
@@ -213,10 +224,10 @@ impl<'a> AcquireCall<'a> {
     }
 
     /// Returns the outcome, once it is known. A hold that has ended by now is not claimed.
-    fn poll_outcome(&self) -> Option<Outcome> {
+    fn claim_outcome(&self) -> Option<Outcome> {
         self.core.update(self.entry.as_ref()?, |acquisition, now| {
             acquisition.handle_time(now);
-            acquisition.poll_outcome()
+            acquisition.claim_outcome()
         })
     }
 
@@ -233,7 +244,7 @@ impl<'a> AcquireCall<'a> {
         }
     }
 
-    /// Returns the hold. From here on its guard releases the lock.
+    /// Returns the hold, which this call then no longer cancels.
     fn take_hold(&mut self) -> Option<HoldHandle> {
         let held = HoldHandle::of(self.core, self.entry.as_ref()?)?;
         self.entry = None;

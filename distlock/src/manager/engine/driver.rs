@@ -137,7 +137,7 @@ impl Sending {
         if let Some(reply) = self.acquire_here().await {
             let outcome = self.handle(reply, |acquisition, reply, now| {
                 acquisition.handle_acquire_reply(reply, now);
-                acquisition.poll_outcome()
+                acquisition.claim_outcome()
             });
             return outcome.flatten();
         }

@@ -223,7 +223,7 @@ impl Holding {
 
     /// Returns how the hold ended, if it expired or reached its limit.
     pub(super) fn check_end(&self, now: BootInstant) -> Option<HoldEnd> {
-        if self.hold.check_valid(now) {
+        if self.hold.check_and_close(now) {
             return None;
         }
         let safe_until = self.hold.last_safe_until();

@@ -1,6 +1,31 @@
-//! The state machine of one acquisition, acquiring -> held -> released or lost (R1), without I/O.
-//! Its number is part of the owner id in the store. Inputs arrive through `handle_*`, and pending
-//! actions come from `poll_*`. Time is an argument.
+//! The state machine of one acquisition, under one owner id. It does no I/O: commands are values,
+//! and time is an argument. It never goes back (R1); a call that must acquire again begins another.
+//!
+//! ```text
+//!     new
+//!      │
+//!      ▼        handle_acquire_reply,        handle_time, handle_renewal,
+//!  Acquiring ───── handle_grant ────► Held ─ handle_revocation, ... ────► Lost
+//!      │                             │    ▲                                │
+//!      │             begin_downgrade │    │ handle_downgrade               │
+//!      │                             ▼    │                                │
+//!      │                           Downgrading                             │
+//!      │                                  │                                │
+//!      └─── release, or a failure ────────┴──────────► Releasing ◄─────────┘
+//!                                                          │ handle_release_reply
+//!                                                          ▼
+//!                                                        Ended
+//! ```
+//!
+//! Its methods are of four sorts:
+//!
+//! - Getters, such as `state` and `hold`, change nothing.
+//! - `handle_*` take what has happened: a reply, a pushed message, a reply that did not come, the
+//!   time.
+//! - Verbs are the wishes of the call or holder: `claim_outcome`, `confirm_now`, `release`, ...
+//! - `poll_*` return what is to be done: `poll_action` the command to send now, `poll_timeout` when
+//!   `handle_time` has something to do, `poll_repeat` when a failed command may be repeated, and
+//!   `poll_report` what to publish. `Registry::update` asks for the times after every change.
 
 use std::sync::Arc;
 
@@ -572,7 +597,7 @@ impl Acquisition {
     }
 
     /// Returns the outcome for the call, once there is one, and marks a hold as claimed.
-    pub(crate) fn poll_outcome(&mut self) -> Option<Outcome> {
+    pub(crate) fn claim_outcome(&mut self) -> Option<Outcome> {
         match &self.stage {
             Stage::Acquiring(_) => None,
             Stage::Held(_) | Stage::Downgrading(_) => {

@@ -106,7 +106,7 @@ pub(super) fn unclaimed() -> Acquisition {
 /// Returns the acquisition of `unclaimed`, after its call has received the grant.
 pub(super) fn granted() -> Acquisition {
     let mut acquisition = unclaimed();
-    assert_eq!(acquisition.poll_outcome(), Some(Outcome::Held));
+    assert_eq!(acquisition.claim_outcome(), Some(Outcome::Held));
     acquisition
 }
 

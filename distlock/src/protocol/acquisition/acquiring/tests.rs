@@ -40,7 +40,7 @@ fn a_failed_acquire_is_repeated_with_the_same_owner_id() {
         Some(Action::Acquire { .. })
     ));
     acquisition.handle_acquire_reply(held(7), at(2_100));
-    assert_eq!(acquisition.poll_outcome(), Some(Outcome::Held));
+    assert_eq!(acquisition.claim_outcome(), Some(Outcome::Held));
 }
 
 /// Only an acquire that was rejected, or not sent, is known to have left nothing.
@@ -73,14 +73,14 @@ fn a_reply_after_a_shutdown_makes_no_hold() {
     acquisition.handle_shutdown(at(1_001));
     acquisition.handle_acquire_reply(held(7), at(1_002));
     let failed = Outcome::Failed(Failure::ShutDown);
-    assert_eq!(acquisition.poll_outcome(), Some(failed.clone()));
+    assert_eq!(acquisition.claim_outcome(), Some(failed.clone()));
     assert_eq!(acquisition.state(), AcquisitionState::Releasing);
     let mut confirming = replied(queued());
     confirming.handle_found();
     assert_confirms(&mut confirming, at(1_020));
     confirming.handle_shutdown(at(1_021));
     confirming.handle_confirmation(Ok(Some(proof(1_020, 7)).into()), at(1_022));
-    assert_eq!(confirming.poll_outcome(), Some(failed));
+    assert_eq!(confirming.claim_outcome(), Some(failed));
 }
 
 /// Without the acknowledgments of its replicas, a grant is not given up: they may come.
@@ -99,7 +99,7 @@ fn a_grant_without_its_proof_is_acquired_again() {
         acquisition.handle_confirmation(Err(error(Outage::TooFewReplicas)), at(1_030));
         let acquires = acquisition.state() == AcquisitionState::Acquiring;
         assert_eq!(acquires, keeps_its_id);
-        assert_eq!(acquisition.poll_outcome().is_none(), keeps_its_id);
+        assert_eq!(acquisition.claim_outcome().is_none(), keeps_its_id);
     }
 }
 
@@ -109,7 +109,7 @@ fn the_end_of_a_wait_reports_its_obstacle_and_is_released() {
     let mut acquisition = replied(queued());
     assert_eq!(acquisition.poll_timeout(), Some(at(11_000)));
     acquisition.handle_time(at(11_000));
-    let outcome = acquisition.poll_outcome();
+    let outcome = acquisition.claim_outcome();
     assert!(
         matches!(&outcome, Some(Outcome::Failed(Failure::Busy(holders))) if holders.len() == 1),
         "{outcome:?}"
@@ -137,7 +137,7 @@ fn a_late_reply_is_not_awaited() {
     assert!(late >= at(2_000) && late < at(2_100), "{late:?}");
     acquisition.handle_time(late);
     assert_eq!(
-        (acquisition.awaited(), acquisition.poll_outcome()),
+        (acquisition.awaited(), acquisition.claim_outcome()),
         (None, None)
     );
     let again = acquisition.poll_repeat().expect("a repetition");
@@ -147,7 +147,7 @@ fn a_late_reply_is_not_awaited() {
     ));
     assert!(acquisition.awaited() > first);
     acquisition.handle_acquire_reply(held(7), again);
-    acquisition.poll_outcome();
+    acquisition.claim_outcome();
     assert!(acquisition.release(true, again));
     assert!(unanswered(&mut acquisition, again), "although it was held");
     // Given up in flight, and after its reply.
@@ -175,7 +175,7 @@ fn a_call_fails_with_the_error_that_says_most() {
         acquisition.handle_acquire_reply(Err(last), at(11_000));
         acquisition.handle_time(at(11_000));
         let failed = Outcome::Failed(Failure::Unavailable(expected.clone()));
-        assert_eq!(acquisition.poll_outcome(), Some(failed));
+        assert_eq!(acquisition.claim_outcome(), Some(failed));
     }
     // An outage that does not pass ends the call at once, and so does any error a call that tries
     // once.
@@ -187,7 +187,7 @@ fn a_call_fails_with_the_error_that_says_most() {
     ] {
         acquisition.handle_acquire_reply(Err(error(outage)), at(1_010));
         let failed = Outcome::Failed(Failure::Unavailable(error(outage)));
-        assert_eq!(acquisition.poll_outcome(), Some(failed));
+        assert_eq!(acquisition.claim_outcome(), Some(failed));
     }
 }
 
@@ -198,7 +198,7 @@ fn an_acquire_that_came_too_late_is_repeated() {
         for expected in [None, is_over.then_some(Outage::TimedOut)] {
             assert!(acquisition.poll_action(true, at(1_000)).is_some());
             acquisition.handle_acquire_reply(Ok(AcquireReply::Late), at(1_010));
-            let outage = match acquisition.poll_outcome() {
+            let outage = match acquisition.claim_outcome() {
                 Some(Outcome::Failed(Failure::Unavailable(error))) => Some(error.outage),
                 other => other.map(|other| panic!("{other:?}")),
             };
@@ -252,19 +252,19 @@ fn a_call_that_runs_at_most_once_is_confirmed_before_its_body() {
         acquisition.poll_action(true, at(1_000));
         acquisition.handle_acquire_reply(queued(), at(1_010));
         acquisition.handle_grant(&grant(Some(2_000), 7), at(2_010));
-        assert_eq!(acquisition.poll_outcome(), None, "it is not confirmed");
+        assert_eq!(acquisition.claim_outcome(), None, "it is not confirmed");
         assert_confirms(&mut acquisition, at(2_010));
         acquisition
     };
     let mut open = granted();
     open.handle_confirmation(Ok(Some(proof(2_010, 7)).into()), at(2_020));
-    assert_eq!(open.poll_outcome(), Some(Outcome::Held));
+    assert_eq!(open.claim_outcome(), Some(Outcome::Held));
 
     let mut closed = granted();
     let already_ran = Confirmation::AlreadyRan(record.clone());
     closed.handle_confirmation(Ok(already_ran), at(2_020));
     let failure = Failure::AlreadyRan(record.clone());
-    assert_eq!(closed.poll_outcome(), Some(Outcome::Failed(failure)));
+    assert_eq!(closed.claim_outcome(), Some(Outcome::Failed(failure)));
     assert_eq!(closed.state(), AcquisitionState::Releasing, "the grant");
 
     // Nothing was taken or queued, so there is nothing to release.

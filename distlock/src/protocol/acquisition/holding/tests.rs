@@ -12,7 +12,7 @@ fn a_hold_counts_from_the_send_of_the_acquire_that_proved_it() {
     assert_eq!((hold.token.get(), hold.since), (7, at(1_500)));
     let mut late = sent();
     late.handle_acquire_reply(held(7), at(1_000) + validity);
-    assert_eq!(late.poll_outcome(), Some(Outcome::Retry(None)));
+    assert_eq!(late.claim_outcome(), Some(Outcome::Retry(None)));
     assert_eq!(late.state(), AcquisitionState::Releasing, "it is cancelled");
 }
 
@@ -74,7 +74,7 @@ fn a_hold_that_is_gone_is_reported_and_released_once() {
 #[test]
 fn a_loss_that_a_check_finds_is_due_until_it_is_reported() {
     let mut acquisition = replied(held(7));
-    assert_eq!(acquisition.poll_outcome(), Some(Outcome::Held));
+    assert_eq!(acquisition.claim_outcome(), Some(Outcome::Held));
     let end = acquisition.end_of(FencingToken::new(7), at(60_000));
     assert!(matches!(end, Some(HoldEnd::Lost(_))), "{end:?}");
     assert_eq!(acquisition.poll_timeout(), Some(BootInstant(0)));
@@ -90,7 +90,7 @@ fn an_unclaimed_hold_is_no_loss() {
         (acquisition.state(), acquisition.poll_report()),
         (AcquisitionState::Releasing, None)
     );
-    assert_eq!(acquisition.poll_outcome(), Some(Outcome::Retry(None)));
+    assert_eq!(acquisition.claim_outcome(), Some(Outcome::Retry(None)));
     assert!(!acquisition.release(false, at(60_000)), "it has begun");
 }
 
@@ -107,10 +107,10 @@ fn an_unclaimed_hold_is_not_extended_and_is_released() {
     assert_eq!(acquisition.state(), AcquisitionState::Held);
     assert_eq!(acquisition.poll_action(false, half), None);
     assert_eq!(acquisition.state(), AcquisitionState::Releasing);
-    assert!(!hold.check_valid(half));
+    assert!(!hold.check_and_close(half));
     assert_eq!(acquisition.end(), Some(&HoldEnd::Unclaimed));
     assert_eq!(acquisition.poll_report(), None, "no caller had it");
-    let outcome = acquisition.poll_outcome();
+    let outcome = acquisition.claim_outcome();
     let Some(Outcome::Retry(Some(WaitReason::Error(error)))) = outcome else {
         panic!("{outcome:?}");
     };
@@ -151,7 +151,7 @@ fn a_renewal_that_succeeds_clears_the_failure_before_it() {
     for (is_renewed, expected) in [(false, Some("timed out")), (true, None)] {
         let mut acquisition = sent();
         acquisition.handle_acquire_reply(held(7), at(1_010));
-        assert_eq!(acquisition.poll_outcome(), Some(Outcome::Held));
+        assert_eq!(acquisition.claim_outcome(), Some(Outcome::Held));
         let token = FencingToken::new(7);
         let error = StoreError::new(Outage::TimedOut, "timed out");
         let failed = Err(RenewalFailure::Error(error));
@@ -200,7 +200,7 @@ fn a_hold_ends_at_its_limit() {
             });
             acquisition.poll_action(true, at(1_000));
             acquisition.handle_acquire_reply(held(7), at(1_010));
-            assert_eq!(acquisition.poll_outcome(), Some(Outcome::Held));
+            assert_eq!(acquisition.claim_outcome(), Some(Outcome::Held));
             let is_renewed = acquisition.poll_timeout() < Some(at(ends));
             assert_eq!(
                 is_renewed,
@@ -229,7 +229,7 @@ fn a_hold_ends_at_its_limit() {
 #[test]
 fn only_the_revocation_of_its_own_token_ends_a_hold() {
     let mut acquisition = replied(held(7));
-    acquisition.poll_outcome();
+    acquisition.claim_outcome();
     for token in [6, 7] {
         assert_eq!(acquisition.state(), AcquisitionState::Held);
         let revocation = RevocationNotice {
@@ -255,7 +255,7 @@ fn downgrading() -> Acquisition {
     let mut acquisition = Acquisition::new(Arc::new(request), None);
     acquisition.poll_action(true, at(1_000));
     acquisition.handle_acquire_reply(held(7), at(1_000));
-    acquisition.poll_outcome();
+    acquisition.claim_outcome();
     assert!(acquisition.begin_downgrade(at(2_000)));
     assert!(!acquisition.begin_downgrade(at(2_000)), "it has begun");
     acquisition
@@ -265,7 +265,7 @@ fn downgrading() -> Acquisition {
 fn a_downgrade_ends_the_write_hold_before_its_command_is_sent() {
     let mut acquisition = downgrading();
     let write = acquisition.hold().unwrap().clone();
-    assert!(!write.check_valid(at(2_000)));
+    assert!(!write.check_and_close(at(2_000)));
     let Some(Action::Downgrade { token, timeout }) = acquisition.poll_action(true, at(2_000))
     else {
         panic!("a command is due");
@@ -286,7 +286,7 @@ fn a_downgrade_ends_the_write_hold_before_its_command_is_sent() {
     assert!(acquisition.is_confirmed());
     let read = acquisition.hold().unwrap().clone();
     assert_eq!((read.token.get(), read.since), (9, write.since));
-    assert!(read.check_valid(at(13_000)));
+    assert!(read.check_and_close(at(13_000)));
     // Sent for the write hold, and late.
     acquisition.handle_renewal(Err(RenewalFailure::Gone), token, at(1_500), at(13_000));
     acquisition.handle_confirmation(Ok(Some(proof(1_500, 7)).into()), at(13_000));
@@ -332,7 +332,7 @@ fn a_downgrade_without_a_proof_in_time_is_a_loss() {
 #[test]
 fn a_new_connection_makes_a_renewal_due() {
     let mut acquisition = replied(held(7));
-    acquisition.poll_outcome();
+    acquisition.claim_outcome();
     acquisition.renew_now(at(1_500));
     assert_eq!(
         acquisition.poll_action(true, at(1_500)),

@@ -11,7 +11,7 @@ fn a_release_that_finds_nothing_is_a_loss_if_the_hold_was_valid() {
     };
     let is_lost = |replies: &[Result<ReleaseReply, StoreError>], when: u64| {
         let mut acquisition = replied(held(7));
-        assert_eq!(acquisition.poll_outcome(), Some(Outcome::Held));
+        assert_eq!(acquisition.claim_outcome(), Some(Outcome::Held));
         assert!(acquisition.release(false, at(1_500)));
         for reply in replies {
             send_and_reply(&mut acquisition, reply.clone(), when);
@@ -96,7 +96,7 @@ fn a_release_is_abandoned_only_once_all_state_has_expired() {
         |acquisition| {
             acquisition.handle_acquire_reply(queued(), at(1_010));
             acquisition.handle_grant(&grant(Some(1_900), 7), at(1_910));
-            assert_eq!(acquisition.poll_outcome(), Some(Outcome::Held));
+            assert_eq!(acquisition.claim_outcome(), Some(Outcome::Held));
             assert!(acquisition.release(false, at(2_000)));
         },
         |acquisition| {
@@ -191,7 +191,7 @@ fn hourly() -> Acquisition {
     });
     acquisition.poll_action(true, at(1_000));
     acquisition.handle_acquire_reply(held(7), at(1_010));
-    assert_eq!(acquisition.poll_outcome(), Some(Outcome::Held));
+    assert_eq!(acquisition.claim_outcome(), Some(Outcome::Held));
     acquisition
 }
 
