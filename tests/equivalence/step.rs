@@ -12,12 +12,12 @@ use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{Acquire, CheckQueue, OwnerId, Proof, Renewal};
+use crate::protocol::messages::{Confirm, DeleteRecord, Downgrade, Inspect, Release, RevokeHolds};
 use crate::protocol::once::Once;
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
 use crate::store::LockStore;
 use crate::store::client_id::ClientId;
-use crate::store::command::{Confirm, DeleteRecord, Downgrade, Inspect, Release, RevokeHolds};
 use crate::store::memory::hooks::target;
 
 /// Upper limit of the time of a reply or a grant on a loaded machine.

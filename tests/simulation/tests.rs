@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use super::*;
 use crate::__inside::simulation::faulty::ALL;
-use crate::util::mutex::lock;
+use crate::util::sync::lock;
 
 type Counts = BTreeMap<&'static str, u64>;
 

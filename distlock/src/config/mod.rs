@@ -1,7 +1,6 @@
 //! Settings of users: options of a lock, credentials, servers, certificates.
 
 pub(crate) mod credentials;
-pub(crate) mod limits;
 pub(crate) mod options;
 pub(crate) mod quorum;
 #[cfg_attr(not(feature = "tls"), allow(dead_code, unreachable_pub))]

@@ -15,10 +15,8 @@ use crate::lock::scope::{self, Frame, ReentryLock};
 use crate::manager::LockManager;
 use crate::manager::core::Core;
 use crate::manager::core::held::HoldHandle;
-use crate::manager::engine::release;
-use crate::manager::engine::report;
-use crate::manager::telemetry::logging;
-use crate::manager::telemetry::span;
+use crate::manager::engine::{driver, report};
+use crate::manager::telemetry::{logging, span};
 use crate::observer::event::{AcquirePath, HoldOutcome};
 use crate::protocol::outcome::HoldEnd;
 use crate::util::clock::BootInstant;
@@ -368,11 +366,11 @@ impl LockGuard {
             if !is_lost {
                 held.entry.mark_completed();
             }
-            release::release(core, held, success && !is_lost)
+            driver::release(core, held, success && !is_lost)
         })?;
         let held = &self.held;
         if let Some(sending) = sending {
-            release::send_and_wait(sending, &held.entry).await;
+            driver::send_and_wait(sending, &held.entry).await;
         }
         let entry = &held.entry;
         let end = entry.peek(|acquisition| acquisition.end().cloned())?;
@@ -414,7 +412,7 @@ impl LockGuard {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         self.begin_release(span::drop_outcome(), |core, held, _| {
-            release::release_in_background(core, &held.entry);
+            driver::release_in_background(core, &held.entry);
         });
     }
 }

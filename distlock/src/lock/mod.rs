@@ -682,9 +682,9 @@ impl Lock {
         options.wait = wait.or(options.wait);
         let key = LockKey::new(&self.key)?;
         self.manager.check_alive()?;
-        let limits = &self.manager.core().limits;
+        let capabilities = &self.manager.core().capabilities;
         self.kind.check(key.as_str())?;
-        let checked = limits.check(self.kind.lock_kind(), &options);
+        let checked = capabilities.check(self.kind.lock_kind(), &options);
         checked.map_err(|reason| Error::config(format!("lock `{key}`: {reason}")))?;
         Ok((key, options))
     }

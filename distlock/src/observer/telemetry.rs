@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 
 use crate::observer::Observer;
 use crate::observer::event::{Connection, Event};
-use crate::util::mutex::lock;
-use crate::util::notify::wait_until;
+use crate::util::sync::lock;
+use crate::util::sync::wait_until;
 
 /// Upper limit of queued events. Events that must be delivered may exceed it, but the first event
 /// of their call or connection fitted, so there are never many more.

@@ -2,7 +2,6 @@
 
 pub(crate) mod acquisition;
 pub(crate) mod hold;
-pub(crate) mod holder_name;
 pub(crate) mod kind;
 pub(crate) mod messages;
 pub(crate) mod once;

@@ -1,12 +1,13 @@
-//! The id of a client in its store.
+//! The id of a client in its store, and the name of its holds there.
 
+use std::borrow::Cow;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::protocol::messages::OwnerId;
-use crate::util::mutex::lock;
-use crate::util::process::ProcessId;
+use crate::protocol::store_error::one_line;
 use crate::util::random::Random;
+use crate::util::sync::lock;
 
 /// The id of a client in the store: 24 hex digits for the process, 8 for the manager.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -102,6 +103,51 @@ fn random_id(random: &dyn Random) -> String {
     text[..PROCESS_DIGITS].to_owned()
 }
 
+/// A process id. A process that `fork` made has a copy of its parent's memory, but neither the
+/// threads of the parent nor a right to its connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ProcessId(u32);
+
+impl ProcessId {
+    pub(crate) fn current() -> Self {
+        ProcessId(std::process::id())
+    }
+
+    /// Returns true if the value was created by another process, whose memory this one copied.
+    pub(crate) fn is_inherited(self) -> bool {
+        self != Self::current()
+    }
+}
+
+/// Separates the name of a client from the metadata of its hold. Neither contains a control
+/// character.
+const SEPARATOR: char = '\u{1f}';
+
+/// Returns the name of a holder for the store, where the scripts treat it as one opaque text. Without metadata it is the client's name. A separator in front
+/// says that the store cannot see whether the client is alive, because of a proxy.
+pub(crate) fn join_name<'a>(
+    client: &'a str,
+    metadata: Option<&str>,
+    is_proxied: bool,
+) -> Cow<'a, str> {
+    let start = if is_proxied { "\u{1f}" } else { "" };
+    match metadata {
+        None if !is_proxied => Cow::Borrowed(client),
+        None => Cow::Owned(format!("{start}{client}")),
+        Some(metadata) => Cow::Owned(format!("{start}{client}{SEPARATOR}{metadata}")),
+    }
+}
+
+/// Returns the client's name and the metadata.
+pub(crate) fn split_name(name: &str) -> (String, Option<String>) {
+    let clean = |text: &str| one_line(text.to_owned());
+    let name = name.strip_prefix(SEPARATOR).unwrap_or(name);
+    match name.split_once(SEPARATOR) {
+        None => (clean(name), None),
+        Some((client, metadata)) => (clean(client), Some(clean(metadata))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,5 +176,27 @@ mod tests {
             known.regenerate(&SystemRandom);
         }
         assert!(!known.is_known(&first) && known.is_known(&second));
+    }
+
+    #[test]
+    fn a_name_without_metadata_is_the_clients() {
+        assert_eq!(join_name("host:7", None, false), "host:7");
+        assert_eq!(split_name("host:7"), ("host:7".into(), None));
+        assert_eq!(split_name("a b\nc"), ("a b c".into(), None));
+        let proxied = join_name("host:7", None, true);
+        assert_ne!(proxied, "host:7");
+        assert_eq!(split_name(&proxied), ("host:7".into(), None));
+    }
+
+    #[test]
+    fn metadata_returns_as_it_was_and_without_control_characters() {
+        for metadata in ["import 42", "ünïcode \u{3000} text", "a:b {c} %d"] {
+            for is_proxied in [false, true] {
+                let name = join_name("host:7", Some(metadata), is_proxied);
+                assert_eq!(split_name(&name), ("host:7".into(), Some(metadata.into())));
+            }
+        }
+        let foreign = split_name("host:7\u{1f}a\u{1f}b\u{202e}c");
+        assert_eq!(foreign, ("host:7".into(), Some("a b c".into())));
     }
 }

@@ -3,15 +3,8 @@
 //! A store serves one client. The future of a command may be dropped at any await. The command may
 //! then have taken effect, and a release cancels it.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::time::Duration;
-
-use async_trait::async_trait;
-
-use crate::config::limits::Limits;
 use crate::config::options::DEFAULT_FENCE_TTL;
+use crate::config::options::{Durability, Options};
 use crate::error::LockKind;
 use crate::key::LockKey;
 use crate::observer::event::{Connection, Event};
@@ -20,13 +13,17 @@ use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, Grant, Inspection, OwnerId,
     Proof, ReleaseReply, RenewReply, Renewal, RevocationNotice, RevokeReply,
 };
-use crate::protocol::store_error::StoreError;
-use crate::store::command::{
+use crate::protocol::messages::{
     Confirm, DeleteRecord, Downgrade, Inspect, List, Release, RevokeHolds,
 };
+use crate::protocol::store_error::StoreError;
+use async_trait::async_trait;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
 
 pub(crate) mod client_id;
-pub(crate) mod command;
 pub(crate) mod memory;
 pub(crate) mod redis;
 
@@ -139,7 +136,7 @@ pub(crate) struct OpenedStore {
     pub(crate) identity: Arc<str>,
     /// The servers, as shown to people; `None` for a store inside this process.
     pub(crate) address: Option<Arc<str>>,
-    pub(crate) limits: Limits,
+    pub(crate) capabilities: Capabilities,
 }
 
 /// Default of the upper limit of a lock's queue.
@@ -237,3 +234,67 @@ pub(crate) type ReportSink = Arc<dyn Fn(StoreReport) + Send + Sync>;
 
 /// Returns true if the store has nothing of this client: no call, hold, release or kept key.
 pub(crate) type IsIdle = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// What a store can do. Where it cannot do something, it says why.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Capabilities {
+    /// Upper limit of leases and of `min_hold`.
+    pub(crate) max_lease: Option<Duration>,
+    /// The reason why `min_replicas` and `fsync` are not available; `None` if they are.
+    pub(crate) durability_unavailable: Option<&'static str>,
+    /// The reason why only mutexes are available; `None` if all kinds are.
+    pub(crate) only_mutex: Option<&'static str>,
+    /// The reason why success records are not available; `None` if they are.
+    pub(crate) records_unavailable: Option<&'static str>,
+}
+
+impl Capabilities {
+    /// Those of the memory store.
+    pub(crate) const MEMORY: Capabilities = Capabilities {
+        max_lease: None,
+        durability_unavailable: Some("the memory store has neither replicas nor a disk"),
+        only_mutex: None,
+        records_unavailable: None,
+    };
+
+    /// Checks the kind and the options of a lock. The error says what to change.
+    pub(crate) fn check(&self, kind: LockKind, options: &Options) -> Result<(), String> {
+        if let Some(reason) = self.only_mutex.filter(|_| kind != LockKind::Mutex) {
+            return Err(format!(
+                "semaphores and readers-writer locks are not available: {reason}"
+            ));
+        }
+        if let Some(reason) = self.records_unavailable.filter(|_| options.is_once()) {
+            return Err(format!(
+                "`once_per` and `once_for` are not available: {reason}"
+            ));
+        }
+        self.check_durability(options.durability())?;
+        let Some(max_lease) = self.max_lease else {
+            return Ok(());
+        };
+        let values = [
+            ("the lease", Some(options.lease())),
+            ("min_hold", options.min_hold),
+        ];
+        for (name, value) in values {
+            if let Some(value) = value.filter(|value| *value > max_lease) {
+                return Err(format!(
+                    "{name} is {value:?}, but a server that may have lost the lock grants locks again after {max_lease:?}; \
+                     lower it to that, or raise `Quorum::max_lease` in all clients of the quorum"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the durability that a lock, or every lock of a manager, requires.
+    pub(crate) fn check_durability(&self, durability: Durability) -> Result<(), String> {
+        match self.durability_unavailable {
+            Some(reason) if !durability.is_none() => Err(format!(
+                "`min_replicas` or `fsync` is set, but {reason}; remove both settings"
+            )),
+            _ => Ok(()),
+        }
+    }
+}

@@ -14,7 +14,7 @@ use crate::testing::outcomes::Outcomes;
 use crate::testing::record::AcquireRecord;
 use crate::testing::script::{Rule, RuleTarget, ScriptedOutcome, TestScript};
 use crate::testing::store::TestStore;
-use crate::util::notify::wait_until;
+use crate::util::sync::wait_until;
 
 /// Locks for a test: a manager with its own in-process store. The test can set outcomes, and
 /// acquisitions are recorded. See the [module](crate::testing).

@@ -14,12 +14,12 @@ use crate::manager::core::registry::RegistryEntry;
 use crate::manager::core::{CallHook, Core};
 use crate::manager::engine::events;
 use crate::manager::engine::report;
+use crate::protocol::messages::RevokeHolds;
 use crate::protocol::messages::{OwnerId, RenewalFailure};
 use crate::protocol::request::Request;
-use crate::store::command::RevokeHolds;
 use crate::testing::loss::InjectedLoss;
 use crate::testing::record::AcquireRecord;
-use crate::util::mutex::lock;
+use crate::util::sync::lock;
 
 /// The number of a rule. It is never reused.
 pub(crate) type RuleId = usize;

@@ -7,7 +7,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 
-use crate::config::limits::Limits;
 use crate::error::{HoldKind, Holder, Outage};
 use crate::key::LockKey;
 use crate::manager::core::Core;
@@ -17,11 +16,12 @@ use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, HolderView, Inspection,
     NO_TOKEN, OwnerId, Proof, ReleaseReply, RenewReply, Renewal, RenewalFailure, RevokeReply,
 };
-use crate::protocol::once::Record;
-use crate::protocol::store_error::StoreError;
-use crate::store::command::{
+use crate::protocol::messages::{
     Confirm, DeleteRecord, Downgrade, Inspect, List, Release, RevokeHolds,
 };
+use crate::protocol::once::Record;
+use crate::protocol::store_error::StoreError;
+use crate::store::Capabilities;
 use crate::store::memory::MemoryStore;
 use crate::store::{LockStore, OpenedStore, StoreResult};
 use crate::testing::script::{RuleTarget, ScriptedOutcome, TestScript};
@@ -49,7 +49,7 @@ impl TestStore {
             }),
             address: Some("test store".into()),
             // Allows `min_replicas`, because services set it in their tests, too.
-            limits: Limits::default(),
+            capabilities: Capabilities::default(),
         }
     }
 

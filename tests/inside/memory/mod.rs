@@ -12,9 +12,9 @@ use super::{MemoryServer, MemoryStore};
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{Acquire, AcquireReply, Grant, Inspection, OwnerId};
+use crate::protocol::messages::{Confirm, Inspect, Release};
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
-use crate::store::command::{Confirm, Inspect, Release};
 use crate::store::{LockStore, Settings, StoreEvent, StoreResult};
 use crate::util::random::SystemRandom;
 

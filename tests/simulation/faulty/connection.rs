@@ -16,7 +16,7 @@ use crate::protocol::messages::{Grant, OwnerId};
 use crate::store::BoxFuture;
 use crate::store::client_id::ClientId;
 use crate::store::redis::transport::{ConnectionEvent, ConnectionEventHandler, OpenConnection};
-use crate::util::mutex::lock;
+use crate::util::sync::lock;
 
 /// The caller that waits for the replies to requests sent together.
 type Caller = oneshot::Sender<RedisResult<Vec<Reply>>>;

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::network::Millis;
 use crate::manager::core::executor::{Decorator, Work};
-use crate::util::mutex::lock;
+use crate::util::sync::lock;
 
 /// The state of a client's process. Time advances while it is stopped (SIGSTOP, a long pause).
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::util::mutex::lock;
+use crate::util::sync::lock;
 
 type Event = Box<dyn FnOnce() + Send>;
 

@@ -12,11 +12,11 @@ use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, OwnerId, Proof, RenewReply,
     Renewal,
 };
+use crate::protocol::messages::{Confirm, Downgrade, Release};
 use crate::protocol::once::Once;
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
 use crate::store::LockStore;
-use crate::store::command::{Confirm, Downgrade, Release};
 use crate::store::memory::MemoryStore;
 use crate::store::memory::hooks::target;
 

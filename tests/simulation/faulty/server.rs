@@ -20,7 +20,7 @@ use crate::store::memory::hooks::Snapshot;
 use crate::store::memory::server::MemoryServer;
 use crate::store::{EventSink, Settings};
 use crate::util::clock::Clock;
-use crate::util::mutex::lock;
+use crate::util::sync::lock;
 
 /// An operation and its effects.
 pub(crate) struct Applied<'a> {

@@ -21,7 +21,7 @@ use crate::store::client_id::ClientId;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::transport::{ConnectionEventHandler, OpenConnection, Transport};
 use crate::store::{BoxFuture, EventSink, StoreEvent};
-use crate::util::mutex::lock;
+use crate::util::sync::lock;
 
 /// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

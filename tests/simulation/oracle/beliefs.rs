@@ -10,7 +10,7 @@ use crate::manager::core::held::HoldHandle;
 use crate::protocol::kind::Kind;
 use crate::protocol::timing::Timing;
 use crate::store::memory::hooks::owner_text;
-use crate::util::mutex::lock;
+use crate::util::sync::lock;
 
 /// How long a pair of local and server time is used.
 const FRESH: Duration = Duration::from_secs(1);

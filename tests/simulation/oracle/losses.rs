@@ -7,7 +7,7 @@ use crate::__inside::simulation::faulty::{FaultyServer, Millis};
 use crate::manager::core::held::HoldHandle;
 use crate::protocol::timing::MAX_WATCHDOG_SLEEP;
 use crate::store::memory::hooks::owner_text;
-use crate::util::mutex::lock;
+use crate::util::sync::lock;
 
 /// Timers count whole milliseconds, and a timer may start within a millisecond.
 const GRANULARITY: Duration = Duration::from_millis(2);

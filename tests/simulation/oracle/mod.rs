@@ -21,7 +21,7 @@ use crate::protocol::messages::{AcquireReply, Confirmation, OwnerId};
 use crate::protocol::timing::MAX_WATCHDOG_SLEEP;
 use crate::store::client_id::ClientId;
 use crate::util::clock::Clock;
-use crate::util::mutex::lock;
+use crate::util::sync::lock;
 
 /// An observer of everything, with knowledge that the clients cannot have.
 pub(crate) struct Oracle {

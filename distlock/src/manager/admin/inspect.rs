@@ -13,10 +13,9 @@ use crate::manager::LockManager;
 use crate::manager::core::{Core, shut_down_error};
 use crate::manager::telemetry::hold_events;
 use crate::observer::event::Operation;
-use crate::protocol::holder_name;
-use crate::protocol::messages::{Inspection, QueuedWaiter, ServerInspection};
+use crate::protocol::messages::{Inspect, Inspection, QueuedWaiter, ServerInspection};
 use crate::protocol::once::Record;
-use crate::store::command::Inspect;
+use crate::store::client_id;
 
 /// Timeout of each command that inspects, lists or revokes locks.
 pub(crate) const INSPECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -138,7 +137,7 @@ pub struct SuccessRecord {
 
 impl SuccessRecord {
     pub(crate) fn of(record: Record) -> Self {
-        let (client, metadata) = holder_name::split(&record.holder_name);
+        let (client, metadata) = client_id::split_name(&record.holder_name);
         SuccessRecord {
             started: record.last_success(),
             finished: record.finished.to_system_time(),

@@ -12,7 +12,7 @@ use crate::manager::LockManager;
 use crate::manager::admin::inspect::{INSPECT_TIMEOUT, LockState, inspect};
 use crate::manager::core::Core;
 use crate::observer::event::Operation;
-use crate::store::command::List;
+use crate::protocol::messages::List;
 
 /// Upper limit of concurrent inspections.
 const MAX_CONCURRENT_INSPECTIONS: usize = 64;

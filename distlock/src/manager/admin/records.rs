@@ -8,7 +8,7 @@ use crate::key::{LockKey, escape};
 use crate::manager::LockManager;
 use crate::manager::admin::inspect::INSPECT_TIMEOUT;
 use crate::observer::event::Operation;
-use crate::store::command;
+use crate::protocol::messages;
 
 impl LockManager {
     /// Deletes the success record of a key, so that the work may run again at once. `value` is that
@@ -43,7 +43,7 @@ impl LockManager {
     /// If the future is dropped after its first poll, the record may be deleted nevertheless.
     pub async fn delete_record(&self, key: &str, value: Option<&str>) -> Result<bool, Error> {
         let key = LockKey::new(key)?;
-        if let Some(reason) = self.core().limits.records_unavailable {
+        if let Some(reason) = self.core().capabilities.records_unavailable {
             return Err(Error::config(format!(
                 "lock `{key}`: success records are not available: {reason}"
             )));
@@ -55,7 +55,7 @@ impl LockManager {
         options.check(key.as_str())?;
         let selector = value.map(escape).unwrap_or_default();
         self.on_io_thread(|core| async move {
-            let delete = command::DeleteRecord {
+            let delete = messages::DeleteRecord {
                 key: &key,
                 selector: &selector,
             };

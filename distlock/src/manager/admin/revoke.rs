@@ -13,8 +13,8 @@ use crate::manager::LockManager;
 use crate::manager::admin::inspect::{INSPECT_TIMEOUT, inspect_store};
 use crate::manager::core::Core;
 use crate::observer::event::Operation;
+use crate::protocol::messages;
 use crate::protocol::messages::{HolderView, RevokeReply};
-use crate::store::command;
 use crate::util::clock::BootInstant;
 
 /// Default of [`Revoke::wait`].
@@ -310,7 +310,7 @@ async fn revoke(core: &Arc<Core>, key: &LockKey, options: &Revoke) -> Result<Rev
             fencing_token: None,
         });
     }
-    let revoke = command::RevokeHolds {
+    let revoke = messages::RevokeHolds {
         key,
         kind,
         tokens: &tokens,

@@ -8,7 +8,6 @@ use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
 use crate::config::credentials::CredentialsProvider;
-use crate::config::limits::Limits;
 use crate::config::options::{Defaults, FENCE_TTL_RANGE, Options, check_times};
 use crate::config::quorum::Quorum;
 use crate::error::Error;
@@ -27,17 +26,18 @@ use crate::manager::engine::driver;
 use crate::manager::engine::events;
 use crate::manager::engine::queue_check;
 use crate::observer::telemetry::Telemetry;
+use crate::store::Capabilities;
 use crate::store::client_id::ClientId;
+use crate::store::client_id::ProcessId;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::server::MemoryServer;
 use crate::store::redis::conn::client::{Client, StoreState};
 use crate::store::redis::open;
-use crate::store::redis::quorum::limits;
+use crate::store::redis::quorum::capabilities;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::{ServerLocation, StoreLocation};
 use crate::store::{OpenedStore, Settings};
 use crate::util::clock::{BootClock, TokioClock};
-use crate::util::process::ProcessId;
 use crate::util::random::SystemRandom;
 use crate::util::visible::cleaned;
 
@@ -320,7 +320,7 @@ impl LockManagerBuilder {
     /// Fails if an option is invalid, or needs a server.
     pub(crate) fn check_memory(&self) -> Result<(), Error> {
         self.check()?;
-        let checked = Limits::MEMORY.check_durability(self.defaults.durability);
+        let checked = Capabilities::MEMORY.check_durability(self.defaults.durability);
         checked.map_err(Error::config)
     }
 
@@ -331,13 +331,13 @@ impl LockManagerBuilder {
             (StoreLocation::Quorum(servers), quorum) => {
                 let quorum = quorum.clone().unwrap_or_default();
                 quorum.check(servers.len())?;
-                let limits = limits::of_quorum(quorum.max_lease);
+                let capabilities = capabilities::of_quorum(quorum.max_lease);
                 // The built-in lease may be too long, for calls with a lease of their own.
                 let options = Options {
                     lease: Some(self.defaults.lease.unwrap_or_default()),
                     ..Options::of(&self.defaults)
                 };
-                limits
+                capabilities
                     .check(LockKind::Mutex, &options)
                     .map_err(Error::config)?;
                 Ok(quorum)
@@ -448,7 +448,7 @@ impl CoreBuilder {
                 store: opened.store,
                 identity: opened.identity,
                 address: opened.address,
-                limits: opened.limits,
+                capabilities: opened.capabilities,
                 clock: self.dependencies.clock,
                 random: self.dependencies.random,
                 executor: self.executor,

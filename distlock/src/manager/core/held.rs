@@ -15,7 +15,7 @@ use crate::protocol::hold::Hold;
 use crate::protocol::kind::Kind;
 use crate::protocol::outcome::HoldEnd;
 use crate::util::clock::BootInstant;
-use crate::util::notify::wait_until;
+use crate::util::sync::wait_until;
 
 /// A hold, and the acquisition that it belongs to. Cheap to clone, and may outlive the hold. Its
 /// public form is [`HeldLock`](crate::HeldLock).

@@ -12,7 +12,7 @@ use crate::key::LockKey;
 use crate::protocol::messages::Inspection;
 use crate::protocol::request::Request;
 use crate::util::clock::BootInstant;
-use crate::util::mutex::lock;
+use crate::util::sync::lock;
 
 /// Upper limit of the success records that a client remembers.
 const MAX_SUCCESSES: usize = 256;

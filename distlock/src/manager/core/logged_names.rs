@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use crate::observer::labels::MAX_NAMES;
-use crate::util::mutex::lock;
+use crate::util::sync::lock;
 
 /// The names or keys of locks for which a line was logged.
 #[derive(Debug, Default)]

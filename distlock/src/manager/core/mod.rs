@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
-use crate::config::limits::Limits;
 use crate::error::{Error, Outage};
 use crate::manager::core::executor::{Executor, Work};
 use crate::manager::core::known_data::KnownData;
@@ -26,9 +25,10 @@ use crate::observer::telemetry::{Delivery, Telemetry};
 use crate::protocol::acquisition::Acquisition;
 use crate::protocol::request::Request;
 use crate::protocol::store_error::StoreError;
+use crate::store::Capabilities;
+use crate::store::client_id::ProcessId;
 use crate::store::{LockStore, StoreResult};
 use crate::util::clock::{BootInstant, Clock};
-use crate::util::process::ProcessId;
 use crate::util::random::Random;
 
 /// The state shared by all handles and background tasks of a manager.
@@ -40,7 +40,7 @@ pub(crate) struct Core {
     pub(crate) identity: Arc<str>,
     /// The servers, as shown to people; `None` for a store inside this process.
     pub(crate) address: Option<Arc<str>>,
-    pub(crate) limits: Limits,
+    pub(crate) capabilities: Capabilities,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<dyn Random>,
     pub(crate) executor: Executor,

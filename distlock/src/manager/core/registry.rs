@@ -11,14 +11,14 @@ use crate::protocol::acquisition::Acquisition;
 use crate::protocol::acquisition::AcquisitionState::{
     self, Acquiring, Ended, Held, Queued, Releasing,
 };
+use crate::protocol::messages::Release;
 use crate::protocol::messages::{Acquire, OwnerId, Target};
 use crate::protocol::outcome::Report;
 use crate::protocol::request::Request;
 use crate::protocol::timing::MAX_WATCHDOG_SLEEP;
-use crate::store::command::Release;
 use crate::util::clock::BootInstant;
-use crate::util::mutex::lock;
-use crate::util::notify::wait_until;
+use crate::util::sync::lock;
+use crate::util::sync::wait_until;
 
 /// Upper limit of releases that wait for the store, for others to end, or for their time. Locks
 /// beyond it end with their TTL.

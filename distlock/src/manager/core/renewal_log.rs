@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::protocol::messages::OwnerId;
 use crate::util::clock::BootInstant;
-use crate::util::mutex::lock;
+use crate::util::sync::lock;
 
 /// The ages at which a series of failures is logged. It is also logged once in the last third of a
 /// lease.

@@ -14,14 +14,13 @@ use crate::manager::core::held::HoldHandle;
 use crate::manager::core::registry::RegistryEntry;
 use crate::manager::core::{Core, Phase, shut_down_error};
 use crate::manager::engine::driver::{self, Sending};
-use crate::manager::engine::release;
 use crate::manager::telemetry::logging;
 use crate::observer::event::AcquireFailure;
 use crate::protocol::acquisition::{Acquisition, AcquisitionState};
 use crate::protocol::messages::{HolderView, OwnerId};
 use crate::protocol::outcome::{Failure, Outcome, WaitReason};
 use crate::protocol::request::Request;
-use crate::util::notify::wait_until;
+use crate::util::sync::wait_until;
 
 /// The least pause of a call that itself waits for its end.
 const MIN_SLEEP: Duration = Duration::from_millis(10);
@@ -189,7 +188,7 @@ impl<'a> AcquireCall<'a> {
 
     fn cancel_acquisition(&mut self) {
         if let Some(entry) = self.entry.take() {
-            release::release_in_background(self.core, &entry);
+            driver::release_in_background(self.core, &entry);
         }
     }
 

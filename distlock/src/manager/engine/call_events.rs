@@ -55,7 +55,10 @@ impl AcquireCall<'_> {
     /// Ends the call with its lock.
     pub(crate) fn finish_acquired(mut self, origin: GrantOrigin, fencing_token: FencingToken) {
         self.failure = None;
-        data_loss::on_acquired(self.core, &self.request, fencing_token);
+        (self.core.known_data).record_acquired(&self.request, fencing_token);
+        if self.request.once.is_some() {
+            data_loss::check_record(self.core, &self.request);
+        }
         self.core.publish(&self.request, |lock, key| {
             let now = self.core.clock.now();
             Event::Acquired {

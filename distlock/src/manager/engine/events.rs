@@ -13,9 +13,9 @@ use crate::manager::telemetry::logging::{self, TARGET};
 use crate::observer::event::Event;
 use crate::observer::telemetry::{Delivery, Telemetry};
 use crate::protocol::acquisition::Acquisition;
+use crate::protocol::messages::Inspect;
 use crate::protocol::messages::{Grant, RevocationNotice};
 use crate::protocol::request::Request;
-use crate::store::command::Inspect;
 use crate::store::{EventSink, ReportSink, StoreEvent, StoreReport};
 
 /// Timeout of the query for lost data.

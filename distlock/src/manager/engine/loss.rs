@@ -10,10 +10,10 @@ use crate::manager::core::held::HoldHandle;
 use crate::manager::telemetry::data_loss;
 use crate::manager::telemetry::logging::{self, TARGET};
 use crate::observer::event::Operation;
+use crate::protocol::messages::Inspect;
 use crate::protocol::messages::Inspection;
 use crate::protocol::outcome::HoldEnd;
 use crate::store::StoreResult;
-use crate::store::command::Inspect;
 
 /// Timeout of the query for the current holder.
 const HOLDER_QUERY_TIMEOUT: Duration = Duration::from_millis(250);

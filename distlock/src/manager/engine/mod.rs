@@ -6,8 +6,6 @@ pub(crate) mod driver;
 pub(crate) mod events;
 pub(crate) mod loss;
 pub(crate) mod queue_check;
-pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod report;
 pub(crate) mod shutdown;
-pub(crate) mod sync_future;

@@ -11,7 +11,7 @@ use crate::manager::telemetry::hold_events;
 use crate::manager::telemetry::logging;
 use crate::manager::telemetry::record_report;
 use crate::protocol::outcome::Report;
-use crate::util::mutex::lock;
+use crate::util::sync::lock;
 
 /// How long releases that are given up are counted before they are logged.
 const LOG_DELAY: Duration = Duration::from_secs(1);

@@ -7,8 +7,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::manager::core::registry::RegistryEntry;
 use crate::manager::core::{Core, Phase};
-use crate::manager::engine::release;
-use crate::manager::engine::report;
+use crate::manager::engine::{driver, report};
 use crate::protocol::acquisition::{Acquisition, AcquisitionState};
 
 /// Upper limit of the waits for releases, and for observers, when a manager ends.
@@ -32,7 +31,7 @@ pub(crate) async fn shut_down(core: Arc<Core>) {
             // await gets as long as its lease would have lasted.
             let lease = entry.request.timing.lease;
             let _ = tokio::time::timeout(lease, entry.wait_for_bodies()).await;
-            release::release_in_background(&core, &entry);
+            driver::release_in_background(&core, &entry);
             drop(token);
         });
     }

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::fencing::FencingToken;
 use crate::manager::core::Core;
 use crate::manager::core::known_data::Acquired;
 use crate::manager::telemetry::logging::TARGET;
@@ -10,11 +9,10 @@ use crate::protocol::messages::Inspection;
 use crate::protocol::request::Request;
 use crate::util::visible::Visible;
 
-/// Records an acquisition. Warns if it shows that a success record is gone, and at the first call
-/// that depends on a record if a restart would lose it.
-pub(crate) fn on_acquired(core: &Core, request: &Request, token: FencingToken) {
-    core.known_data.record_acquired(request, token);
-    if request.once.is_none() || core.address.is_none() {
+/// Warns if the acquisition of a call that runs at most once shows that its success record is gone,
+/// and at the first one if a restart would lose the records.
+pub(crate) fn check_record(core: &Core, request: &Request) {
+    if core.address.is_none() {
         return;
     }
     if core.known_data.is_record_gone(request, core.clock.now()) {

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use super::queue::{Owner, QueueEntry};
 use crate::fencing::FencingToken;
-use crate::protocol::holder_name;
 use crate::protocol::messages::{Acquire, OwnerId, Proof};
-use crate::store::client_id::ClientId;
+use crate::store::client_id::{self, ClientId};
 use crate::store::{EventSink, StoreEvent};
 use crate::util::clock::{BootInstant, ServerTime};
 
@@ -27,7 +26,7 @@ impl RegisteredClient {
     pub(super) fn holder_name(&self, metadata: Option<&str>) -> Arc<str> {
         match metadata {
             None => Arc::clone(&self.name),
-            metadata => holder_name::join(&self.name, metadata, false).into(),
+            metadata => client_id::join_name(&self.name, metadata, false).into(),
         }
     }
 }

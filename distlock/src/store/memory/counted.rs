@@ -7,8 +7,8 @@ use super::holds::HoldState;
 use super::lock::MemoryLock;
 use crate::error::LockKind;
 use crate::protocol::kind::Kind;
+use crate::protocol::messages::Downgrade;
 use crate::protocol::messages::{AcquireReply, Proof};
-use crate::store::command::Downgrade;
 
 impl MemoryLock {
     /// Returns the kind as which the lock is held or waited for.

@@ -8,11 +8,10 @@ use super::context::CommandContext;
 use super::queue::Owner;
 use crate::error::LockKind;
 use crate::fencing::FencingToken;
-use crate::protocol::holder_name;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::HolderView;
 use crate::protocol::once::Record;
-use crate::store::client_id::ClientId;
+use crate::store::client_id::{self, ClientId};
 use crate::util::clock::{BootInstant, ServerTime};
 
 #[derive(Debug)]
@@ -54,7 +53,7 @@ pub(super) struct StoredRecord {
 impl StoredHold {
     fn view(&self, context: &CommandContext<'_>) -> HolderView {
         let remaining = self.expires_at.since(context.now);
-        let (name, metadata) = holder_name::split(&self.name);
+        let (name, metadata) = client_id::split_name(&self.name);
         HolderView {
             local_owner: (self.owner_id.client == *context.caller).then_some(self.owner_id.owner),
             // No other process can reach this store.

@@ -9,15 +9,14 @@ use super::holds::{Fence, HoldState, Holds, StoredHold, StoredRecord};
 use super::queue::{ENTRY_COST, Owner, Queue, QueueEntry};
 use crate::error::LockKind;
 use crate::fencing::FencingToken;
-use crate::protocol::holder_name;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueueReply, Confirmation, Grant, Inspection, OwnerId, Proof,
-    QueuedWaiter, Renewal, RenewalFailure, RevocationNotice, RevokeReply, Target,
+    Acquire, AcquireReply, CheckQueueReply, Confirm, Confirmation, Grant, Inspection, OwnerId,
+    Proof, QueuedWaiter, Renewal, RenewalFailure, RevocationNotice, RevokeHolds, RevokeReply,
+    Target,
 };
 use crate::protocol::timing::Timing;
-use crate::store::StoreEvent;
-use crate::store::command::{Confirm, RevokeHolds};
+use crate::store::{StoreEvent, client_id};
 use crate::util::clock::{BootInstant, ServerTime};
 
 /// Work that every lock of a queue check may do at least (see [`CommandContext::work`]). No lock
@@ -360,7 +359,7 @@ impl MemoryLock {
                 .map(|entry| QueuedWaiter {
                     this_process: true,
                     since: entry.since,
-                    client_name: holder_name::split(&entry.name).0,
+                    client_name: client_id::split_name(&entry.name).0,
                 })
                 .collect(),
             last_token: self.fence.as_ref().map(|fence| fence.token),

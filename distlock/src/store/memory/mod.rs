@@ -12,17 +12,17 @@ use async_trait::async_trait;
 
 use self::context::{CommandContext, RegisteredClient};
 use self::server::{MemoryLocks, MemoryServer};
-use crate::config::limits::Limits;
 use crate::error::LockKind;
 use crate::key::LockKey;
 use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, Inspection, Proof,
     ReleaseReply, RenewReply, Renewal, RevokeReply,
 };
-use crate::store::client_id::ClientId;
-use crate::store::command::{
+use crate::protocol::messages::{
     Confirm, DeleteRecord, Downgrade, Inspect, List, Release, RevokeHolds,
 };
+use crate::store::Capabilities;
+use crate::store::client_id::ClientId;
 use crate::store::{BoxFuture, EventSink, LockStore, OpenedStore, Settings, StoreResult};
 
 mod context;
@@ -83,7 +83,7 @@ impl MemoryStore {
             identity: self.identity().clone(),
             store: Box::new(self),
             address: None,
-            limits: Limits::MEMORY,
+            capabilities: Capabilities::MEMORY,
         }
     }
 }

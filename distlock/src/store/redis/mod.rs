@@ -12,16 +12,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::config::limits::Limits;
 use crate::key::LockKey;
 use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, Inspection, Proof,
     ReleaseReply, RenewReply, Renewal, RevokeReply,
 };
-use crate::protocol::store_error::StoreError;
-use crate::store::command::{
+use crate::protocol::messages::{
     Confirm, DeleteRecord, Downgrade, Inspect, List, Release, RevokeHolds,
 };
+use crate::protocol::store_error::StoreError;
+use crate::store::Capabilities;
 use crate::store::redis::conn::client::Client;
 use crate::store::redis::node::{Node, failover};
 use crate::store::redis::transport::Transport;
@@ -74,7 +74,7 @@ impl RedisStore {
             store: Box::new(RedisStore { node }),
             identity: config.identity().into(),
             address: Some(config.address().into()),
-            limits: Limits::default(),
+            capabilities: Capabilities::default(),
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::store::redis::transport::diagnose::diagnose;
 use crate::store::redis::transport::url::StoreLocation;
 use crate::store::{LockStore, OpenedStore};
 use crate::util::clock::Clock;
-use crate::util::notify::wait_until;
+use crate::util::sync::wait_until;
 
 /// Opens a store, and waits until it can be used, for up to the connect timeout. Returns at once on
 /// an error that does not pass by itself. The current runtime runs the connections.

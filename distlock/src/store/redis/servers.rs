@@ -14,8 +14,8 @@ use crate::store::redis::transport::sentinel::{Sentinels, explain_rejection};
 use crate::store::redis::transport::socket_transport::SocketTransport;
 use crate::store::redis::transport::url::{Host, ServerLocation, StoreLocation};
 use crate::store::redis::transport::{OpenConnection, Transport, ignore_events, with_timeout};
+use crate::store::redis::wire::decode::malformed;
 use crate::store::redis::wire::errors;
-use crate::store::redis::wire::reply::malformed;
 
 /// Timeout of a connection attempt, and of each command.
 const TIMEOUT: Duration = Duration::from_secs(1);

@@ -13,17 +13,17 @@ use async_trait::async_trait;
 use futures_util::future::FutureExt;
 use tokio::task::AbortHandle;
 
-use crate::config::limits::Limits;
 use crate::error::Outage;
 use crate::key::LockKey;
 use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, Inspection, Proof,
     ReleaseReply, RenewReply, Renewal, RevokeReply,
 };
-use crate::protocol::store_error::StoreError;
-use crate::store::command::{
+use crate::protocol::messages::{
     Confirm, DeleteRecord, Downgrade, Inspect, List, Release, RevokeHolds,
 };
+use crate::protocol::store_error::StoreError;
+use crate::store::Capabilities;
 use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::cluster::route::{Route, RoutedAttempt, slot};
 use crate::store::redis::cluster::slot_map::Address;
@@ -34,7 +34,7 @@ use crate::store::redis::node::fan_out;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::Host;
 use crate::store::{LockStore, OpenedStore, StoreResult};
-use crate::util::notify::wait_until;
+use crate::util::sync::wait_until;
 
 mod node_topology;
 mod nodes;
@@ -73,7 +73,7 @@ impl ClusterStore {
             store: Box::new(store),
             identity: config.identity().into(),
             address: Some(config.address().into()),
-            limits: Limits::default(),
+            capabilities: Capabilities::default(),
         }
     }
 }

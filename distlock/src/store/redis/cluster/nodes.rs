@@ -20,7 +20,7 @@ use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::socket_transport::SocketTransport;
 use crate::store::redis::transport::url::{ServerLocation, StoreLocation};
 use crate::util::clock::BootInstant;
-use crate::util::mutex::lock;
+use crate::util::sync::lock;
 
 /// Time after its last use at which a node is closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);

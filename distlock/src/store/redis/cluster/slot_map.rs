@@ -6,7 +6,7 @@ use redis::Value;
 
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::cluster::slots::{SLOT_COUNT, Slot};
-use crate::store::redis::wire::reply::{self, ReplyReader, malformed};
+use crate::store::redis::wire::decode::{self, ReplyReader, malformed};
 
 /// The address of a node, as the cluster announces it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -146,7 +146,7 @@ fn node(value: Value, queried: &Address) -> Result<Address, StoreError> {
     let mut fields = ReplyReader::from_list(value)?;
     let host = match fields.next() {
         Some(Value::Nil) => String::new(),
-        Some(host) => reply::text(host)?,
+        Some(host) => decode::text(host)?,
         None => return Err(malformed("a node without an address")),
     };
     let port = u16::try_from(fields.int()?).map_err(|_| malformed("an invalid port"))?;
@@ -169,8 +169,8 @@ fn ip(metadata: Option<Value>) -> Option<String> {
         }
     };
     pairs.into_iter().find_map(|(name, value)| {
-        let is_ip = reply::text(name).ok()? == "ip";
-        is_ip.then(|| reply::text(value).ok())?
+        let is_ip = decode::text(name).ok()? == "ip";
+        is_ip.then(|| decode::text(value).ok())?
     })
 }
 

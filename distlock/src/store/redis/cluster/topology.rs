@@ -14,7 +14,7 @@ use crate::store::redis::cluster::slots::Slot;
 use crate::store::redis::conn::client::{Client, StoreState};
 use crate::store::{EventSink, StoreEvent};
 use crate::util::clock::{BootInstant, Clock};
-use crate::util::mutex::lock;
+use crate::util::sync::lock;
 
 /// Time for which a slot counts as having waiters after the wait has ended.
 const LINGER: Duration = Duration::from_secs(10);

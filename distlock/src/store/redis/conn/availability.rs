@@ -12,7 +12,7 @@ use crate::store::redis::conn::client::Client;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::{Note, StoreReport};
 use crate::util::clock::BootInstant;
-use crate::util::mutex::lock;
+use crate::util::sync::lock;
 
 /// Minimum interval between reported outages of a server that refuses some calls and serves others,
 /// and between logged reconnects.

@@ -3,7 +3,6 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use redis::Value;
 use tokio::sync::Notify;
 
 use crate::store::client_id::ClientId;
@@ -15,9 +14,8 @@ use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::socket_transport::SocketTransport;
 use crate::store::redis::wire::call::ScriptContext;
 use crate::store::redis::wire::names::Names;
-use crate::store::redis::wire::reply;
 use crate::store::redis::wire::scripts::Scripts;
-use crate::store::{EventSink, IsIdle, ReportSink, Settings, StoreEvent};
+use crate::store::{EventSink, IsIdle, ReportSink, Settings};
 use crate::util::clock::{BootInstant, Clock, ServerTime};
 use crate::util::random::Random;
 
@@ -112,22 +110,6 @@ impl NodeShared {
             sent_at: BootInstant(0),
             apply_by: &|| ServerTime(0),
             events: &self.client.events,
-        }
-    }
-
-    /// Reports a message that has just arrived on this client's channel.
-    pub(crate) fn handle_push(&self, message: &[Value]) {
-        let (id, received) = (self.id(), self.client.clock.now());
-        let Some(text) = reply::payload(message) else {
-            return;
-        };
-        let context = self.script_context(&id);
-        if let Some(revocation) = context.decode_revocation(text) {
-            (self.client.events)(StoreEvent::Revoked(revocation));
-        } else if let Some(grant) = context.decode_grant(text, |granted| {
-            self.server_clock.earliest_grant_time(granted, received)
-        }) {
-            (self.client.events)(StoreEvent::Granted(grant));
         }
     }
 }

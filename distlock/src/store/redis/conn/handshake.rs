@@ -12,19 +12,16 @@ use crate::error::Outage;
 use crate::protocol::store_error::{Code, StoreError};
 use crate::store::redis::conn::availability::Availability;
 use crate::store::redis::conn::client::NodeShared;
-use crate::store::redis::conn::hooks::channel_of;
+use crate::store::redis::conn::pushes;
 use crate::store::redis::conn::reached_servers::RegisteredConnection;
 use crate::store::redis::conn::session::{Purpose, Session, SessionEnd, Subscriptions};
 use crate::store::redis::transport::login;
 use crate::store::redis::transport::replication_role;
-use crate::store::redis::transport::{
-    ConnectionEvent, ConnectionEventHandler, OpenConnection, Transport,
-};
+use crate::store::redis::transport::{OpenConnection, Transport};
 use crate::store::redis::wire::decode;
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::scripts::{self, ScriptId, ScriptRef};
 use crate::store::{BoxFuture, Note, StoreReport};
-use crate::util::mutex::lock;
 
 /// Pause of a new connection that has ended others, because they are connected to another server.
 const SERVER_CHANGE_BACKOFF: Duration = Duration::from_millis(50);
@@ -45,7 +42,12 @@ impl Dialer {
         Box::pin(async move {
             let end = Arc::new(SessionEnd::default());
             let subscribed = Subscriptions::default();
-            let on_event = self.event_handler(end.clone(), subscribed.clone());
+            let on_event = pushes::handler(
+                self.shared.clone(),
+                self.purpose,
+                end.clone(),
+                subscribed.clone(),
+            );
             let connection = self.transport.open(on_event).await?;
             let shared = &*self.shared;
             let is_proxied = !connection.has_pushes();
@@ -240,43 +242,6 @@ impl Dialer {
             return error;
         }
         errors::with_missing_permission(error, permission)
-    }
-
-    fn event_handler(
-        &self,
-        end: Arc<SessionEnd>,
-        subscribed: Subscriptions,
-    ) -> ConnectionEventHandler {
-        let (shared, is_for_commands) = (self.shared.clone(), self.purpose == Purpose::Commands);
-        Arc::new(move |event| match event {
-            ConnectionEvent::End(error) => {
-                let lost = || StoreError::new(Outage::Unreachable, "the connection was lost");
-                // Fails if the session has ended already.
-                let _ = end.set(error.unwrap_or_else(lost));
-            }
-            ConnectionEvent::Message(message) => {
-                let is_accepted = || {
-                    channel_of(&message)
-                        .is_some_and(|channel| shared.client.hooks.accepts_push(channel))
-                };
-                // A session that has been replaced may have commands in flight, which keep its
-                // connection open.
-                if is_for_commands && !end.initialized() && is_accepted() {
-                    shared.handle_push(&message);
-                }
-            }
-            ConnectionEvent::Subscribed(push) => {
-                if let Some(channel) = channel_of(&push) {
-                    lock(&subscribed).insert(channel.to_owned());
-                }
-            }
-            ConnectionEvent::Unsubscribed(push) => {
-                if let Some(channel) = channel_of(&push) {
-                    lock(&subscribed).remove(channel);
-                    shared.client.hooks.on_unsubscribed(channel);
-                }
-            }
-        })
     }
 }
 

@@ -1,7 +1,5 @@
 //! What a store of several servers changes in the connections to each of them.
 
-use redis::Value;
-
 use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
 use crate::store::client_id::ClientId;
@@ -80,11 +78,3 @@ pub(crate) trait NodeHooks: Send + Sync {
 pub(crate) struct SingleServer;
 
 impl NodeHooks for SingleServer {}
-
-/// Returns the channel of a push, without its kind.
-pub(crate) fn channel_of(push: &[Value]) -> Option<&str> {
-    match push.first() {
-        Some(Value::BulkString(channel)) => std::str::from_utf8(channel).ok(),
-        _ => None,
-    }
-}

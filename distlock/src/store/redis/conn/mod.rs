@@ -4,6 +4,7 @@ pub(crate) mod availability;
 pub(crate) mod client;
 pub(crate) mod handshake;
 pub(crate) mod hooks;
+pub(crate) mod pushes;
 pub(crate) mod reached_servers;
 pub(crate) mod reconnecting_connection;
 pub(crate) mod server_clock;

@@ -6,7 +6,7 @@ use std::sync::{Mutex, Weak};
 use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::conn::session::SessionEnd;
-use crate::util::mutex::lock;
+use crate::util::sync::lock;
 
 /// The open connections, except runtime connections.
 #[derive(Debug, Default)]

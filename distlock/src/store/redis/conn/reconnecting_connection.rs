@@ -15,8 +15,8 @@ use crate::store::redis::conn::handshake::Dialer;
 use crate::store::redis::conn::session::{Purpose, Session};
 use crate::store::redis::transport::with_timeout;
 use crate::util::backoff::Backoff;
-use crate::util::mutex::lock;
-use crate::util::notify::wait_until;
+use crate::util::sync::lock;
+use crate::util::sync::wait_until;
 
 /// Timeout of the first attempt to reconnect; doubles with every attempt. It starts short, because
 /// the first attempt may hit the same network fault as the lost connection.

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::util::clock::{BootInstant, ServerTime};
-use crate::util::mutex::lock;
+use crate::util::sync::lock;
 
 /// An upper bound of the server's clock: the local time was read before the server time.
 #[derive(Debug, Default)]

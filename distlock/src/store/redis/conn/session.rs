@@ -8,7 +8,7 @@ use tokio::sync::SetOnce;
 use crate::protocol::store_error::StoreError;
 use crate::store::client_id::ClientId;
 use crate::store::redis::transport::OpenConnection;
-use crate::util::mutex::lock;
+use crate::util::sync::lock;
 
 /// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,7 +20,7 @@ use crate::store::redis::wire::errors;
 use crate::store::redis::wire::scripts::{self, EncodeCommand, ScriptRef};
 use crate::store::redis::wire::{decode, encode};
 use crate::util::clock::BootInstant;
-use crate::util::mutex::lock;
+use crate::util::sync::lock;
 
 /// The connections of one server for writes that require acknowledgments. Every requirement has its
 /// own connection, so a `WAIT` for two replicas does not delay writes that need one. A connection

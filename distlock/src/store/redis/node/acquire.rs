@@ -6,12 +6,12 @@ use std::time::Duration;
 use redis::Cmd;
 
 use crate::error::Outage;
+use crate::protocol::messages::Confirm;
 use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, Proof,
 };
 use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
-use crate::store::command::Confirm;
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
 use crate::store::redis::wire::scripts::ScriptForm;

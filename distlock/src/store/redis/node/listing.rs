@@ -7,11 +7,11 @@ use redis::Cmd;
 use crate::error::Outage;
 use crate::key::LockKey;
 use crate::protocol::messages::Inspection;
+use crate::protocol::messages::{Inspect, List};
 use crate::protocol::store_error::StoreError;
-use crate::store::command::{Inspect, List};
 use crate::store::redis::node::Node;
 use crate::store::redis::wire::commands::InspectAs;
-use crate::store::redis::wire::encode;
+use crate::store::redis::wire::names;
 
 impl Node {
     /// Inspects a lock as a mutex, and as a counted lock if its keys are not those of a mutex.
@@ -51,7 +51,7 @@ impl Node {
                     directly to list them";
                 return Err(StoreError::new(Outage::Unsupported, detail).mark_unsent());
             }
-            let scan = |_, _| encode::scan(context.names, &cursor);
+            let scan = |_, _| names::scan(context.names, &cursor);
             let step = self.call(&self.commands, &session, None, timeout, &scan);
             let (page, next) = context.decode_scan(step.await?.1)?;
             let page = page.into_iter();

@@ -9,7 +9,6 @@ pub(crate) mod dispatch;
 pub(crate) mod failover;
 pub(crate) mod fan_out;
 pub(crate) mod listing;
-pub(crate) mod release;
 pub(crate) mod runtime_connections;
 
 use std::sync::Arc;

@@ -13,7 +13,7 @@ use crate::store::BoxFuture;
 use crate::store::redis::conn::handshake::Dialer;
 use crate::store::redis::conn::session::{Session, SessionEnd};
 use crate::util::clock::BootInstant;
-use crate::util::mutex::lock;
+use crate::util::sync::lock;
 
 /// Number of known runtimes at which those without a connection are forgotten.
 const PRUNE_THRESHOLD: usize = 256;

@@ -9,9 +9,9 @@ use crate::key::LockKey;
 use crate::protocol::messages::{
     CheckQueue, CheckQueueReply, HolderView, Inspection, RevokeReply, ServerInspection,
 };
+use crate::protocol::messages::{Inspect, List, RevokeHolds};
 use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
-use crate::store::command::{Inspect, List, RevokeHolds};
 use crate::store::redis::node::Node;
 use crate::store::redis::quorum::QuorumStore;
 use crate::store::redis::wire::commands::InspectAs;

@@ -8,10 +8,10 @@ use crate::config::options::Durability;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
+use crate::protocol::messages::Release;
 use crate::protocol::messages::{OwnerId, Proof, ReleaseReply, Target};
 use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
-use crate::store::command::Release;
 use crate::store::redis::node::Node;
 use crate::util::clock::BootInstant;
 

@@ -10,11 +10,10 @@ use crate::protocol::store_error::StoreError;
 use crate::protocol::timing::Timing;
 use crate::store::redis::quorum::attempt::{Attempt, QuorumHold, Token};
 use crate::store::redis::wire::call::{Decoded, ScriptCall, ScriptContext};
-use crate::store::redis::wire::decode;
+use crate::store::redis::wire::decode::{self, ReplyReader};
 use crate::store::redis::wire::encode::millis;
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::names::KeyKind;
-use crate::store::redis::wire::reply::{self, ReplyReader};
 use crate::store::redis::wire::scripts::{ScriptId, ScriptRef};
 use crate::util::clock::ServerTime;
 
@@ -111,7 +110,7 @@ impl ScriptCall for NodeCommand<'_> {
             }
             (5, _) => conflict(),
             (7, _) => Refusal::Quarantine(reply.time()?.since(at)),
-            (other, _) => return Err(reply::unknown_status(other, "an acquire")),
+            (other, _) => return Err(decode::unknown_status(other, "an acquire")),
         };
         Ok((Some(at), Err(refusal)))
     }
@@ -183,7 +182,7 @@ impl ScriptCall for RenewOnNode<'_> {
             let mut failure = ReplyReader::from_list(failure)?;
             let result = results.get_mut(failure.index()?);
             let result =
-                result.ok_or_else(|| reply::malformed("a renewal index that is out of range"))?;
+                result.ok_or_else(|| decode::malformed("a renewal index that is out of range"))?;
             *result = match &*failure.text()? {
                 "" => NodeRenewal::NotOurs,
                 "REPAIR" => NodeRenewal::Repairable,

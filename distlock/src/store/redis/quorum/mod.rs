@@ -22,11 +22,11 @@ use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, Inspection, OwnerId, Proof,
     ReleaseReply, RenewReply, Renewal, RevokeReply,
 };
-use crate::protocol::rules::rule;
-use crate::protocol::store_error::StoreError;
-use crate::store::command::{
+use crate::protocol::messages::{
     Confirm, DeleteRecord, Downgrade, Inspect, List, Release, RevokeHolds,
 };
+use crate::protocol::rules::rule;
+use crate::protocol::store_error::StoreError;
 use crate::store::redis::conn::client::{Client, StoreState};
 use crate::store::redis::node::Node;
 use crate::store::redis::quorum::attempt::{Attempt, QuorumHold, Token};
@@ -36,17 +36,17 @@ use crate::store::redis::transport::socket_transport::SocketTransport;
 use crate::store::redis::transport::url::{Host, ServerLocation, StoreLocation};
 use crate::store::{BoxFuture, EventSink, LockStore, OpenedStore, StoreEvent, StoreResult};
 use crate::util::clock::{BootInstant, Clock, ServerTime};
-use crate::util::mutex::lock;
-use crate::util::notify::wait_until;
 use crate::util::random::Random;
+use crate::util::sync::lock;
+use crate::util::sync::wait_until;
 
 mod acquire;
 mod admin;
 mod attempt;
+pub(crate) mod capabilities;
 mod commands;
 mod grants;
 pub(crate) mod hooks;
-pub(crate) mod limits;
 mod release;
 mod renew;
 
@@ -115,7 +115,7 @@ impl QuorumStore {
             store: Box::new(Self::open(config, hosts, client)),
             identity: config.identity().into(),
             address: Some(config.address().into()),
-            limits: limits::of_quorum(config.quorum.max_lease),
+            capabilities: capabilities::of_quorum(config.quorum.max_lease),
         }
     }
 

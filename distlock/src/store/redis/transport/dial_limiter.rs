@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::util::mutex::lock;
+use crate::util::sync::lock;
 
 /// The interval between connections that are opened one after the other.
 const INTERVAL: Duration = Duration::from_millis(200);

@@ -16,12 +16,12 @@ use tokio::task::AbortHandle;
 use crate::error::Outage;
 use crate::protocol::store_error::{Code, StoreError};
 use crate::store::BoxFuture;
+use crate::store::client_id::ProcessId;
 use crate::store::redis::transport::reply_scanner;
 use crate::store::redis::transport::request_numbers;
 use crate::store::redis::transport::socket::{Fault, Stream};
 use crate::store::redis::transport::{ConnectionEvent, ConnectionEventHandler, OpenConnection};
 use crate::store::redis::wire::errors;
-use crate::util::process::ProcessId;
 
 /// Upper limit of requests that wait for the socket.
 const PIPELINE_BUFFER_SIZE: usize = 4_096;

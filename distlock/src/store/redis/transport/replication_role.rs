@@ -5,8 +5,8 @@ use redis::from_redis_value;
 use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::transport::OpenConnection;
+use crate::store::redis::wire::decode::ReplyReader;
 use crate::store::redis::wire::errors;
-use crate::store::redis::wire::reply::ReplyReader;
 
 async fn replication_role(connection: &dyn OpenConnection) -> Result<String, StoreError> {
     let role = connection.send(redis::cmd("ROLE")).await;

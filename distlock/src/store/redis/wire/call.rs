@@ -1,16 +1,16 @@
 //! The interface between a script call and its sender.
 
-use redis::{Cmd, Value};
 use std::borrow::Cow;
+
+use redis::{Cmd, Value};
 
 use crate::config::options::Durability;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::protocol::holder_name;
 use crate::protocol::messages::{Acquire, OwnerId, Proof};
 use crate::protocol::store_error::StoreError;
-use crate::store::client_id::ClientId;
-use crate::store::redis::wire::argument::ArgText;
+use crate::store::client_id::{self, ClientId};
+use crate::store::redis::wire::encode::ArgText;
 use crate::store::redis::wire::names::Names;
 use crate::store::redis::wire::scripts::{ScriptForm, ScriptId, ScriptRef, Scripts};
 use crate::store::{EventSink, Settings};
@@ -100,7 +100,7 @@ impl<'a> ScriptContext<'a> {
 
     /// Returns the argument that names the holder to other clients.
     pub(crate) fn holder_name(&self, metadata: Option<&str>) -> Cow<'a, str> {
-        holder_name::join(&self.settings.client_name, metadata, self.is_proxied)
+        client_id::join_name(&self.settings.client_name, metadata, self.is_proxied)
     }
 
     /// Returns the hold that a reply proves.

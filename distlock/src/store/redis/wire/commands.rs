@@ -8,22 +8,22 @@ use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, Inspection, OwnerId, Proof,
-    ReleaseReply, RenewReply, Renewal, RenewalFailure, RevokeReply,
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirm, Confirmation, DeleteRecord,
+    Inspect, Inspection, OwnerId, Proof, Release, ReleaseReply, RenewReply, Renewal,
+    RenewalFailure, RevokeHolds, RevokeReply,
 };
 use crate::protocol::once::Once;
 use crate::protocol::store_error::{Code, StoreError};
 use crate::store::StoreEvent;
 use crate::store::client_id::parse_number;
-use crate::store::command::{Confirm, DeleteRecord, Inspect, Release, RevokeHolds};
-use crate::store::redis::wire::argument::ArgText;
 use crate::store::redis::wire::call::{Decoded, ScriptCall, ScriptContext};
 use crate::store::redis::wire::counted;
-use crate::store::redis::wire::decode::{decode_fence, decode_record, decode_waiters, parse_kind};
-use crate::store::redis::wire::encode::millis;
+use crate::store::redis::wire::decode::{
+    self, ReplyReader, decode_fence, decode_record, decode_waiters, parse_kind,
+};
+use crate::store::redis::wire::encode::{ArgText, millis};
 use crate::store::redis::wire::errors::{self, CONFLICT};
 use crate::store::redis::wire::names::KeyKind;
-use crate::store::redis::wire::reply::{self, ReplyReader};
 use crate::store::redis::wire::scripts::{ScriptForm, ScriptId, ScriptRef};
 use crate::store::redis::wire::status::Status;
 use crate::util::clock::ServerTime;
@@ -62,7 +62,7 @@ impl ScriptCall for Acquire<'_> {
     }
 
     fn decode(&self, context: &ScriptContext<'_>, reply: Value) -> Decoded<AcquireReply> {
-        if !reply::is_list(&reply) {
+        if !decode::is_list(&reply) {
             let (proof, at) = context.decode_held(reply)?;
             return Ok((Some(at), AcquireReply::Held(proof)));
         }
@@ -102,7 +102,7 @@ impl ScriptCall for Acquire<'_> {
             (Status::Busy, _) => AcquireReply::Busy(holders),
             (Status::Full, _) => AcquireReply::Full(holders),
             (Status::OtherKind, Some(existing)) => AcquireReply::WrongKind { existing, holders },
-            _ => return Err(reply::malformed("a status that is not that of an acquire")),
+            _ => return Err(decode::malformed("a status that is not that of an acquire")),
         };
         Ok((Some(at), reply))
     }
@@ -143,14 +143,14 @@ impl ScriptCall for [Acquire<'_>] {
     }
 
     fn decode(&self, context: &ScriptContext<'_>, reply: Value) -> Decoded<Option<Proof>> {
-        if !reply::is_list(&reply) {
+        if !decode::is_list(&reply) {
             let (proof, at) = context.decode_held(reply)?;
             return Ok((Some(at), Some(proof)));
         }
         let mut reply = ReplyReader::from_list(reply)?;
         match (reply.status()?, reply.time()?) {
             (Status::Busy | Status::Late, at) => Ok((Some(at), None)),
-            _ => Err(reply::malformed(
+            _ => Err(decode::malformed(
                 "a status that is not that of an acquire of several locks",
             )),
         }
@@ -184,11 +184,11 @@ impl ScriptCall for Confirm<'_> {
             Status::Held => Confirmation::Held(context.proof(reply.token()?)),
             Status::Ran => match decode_record(&reply.text()?, at) {
                 Some(record) => Confirmation::AlreadyRan(record),
-                None => return Err(reply::malformed("a success record")),
+                None => return Err(decode::malformed("a success record")),
             },
             Status::NotHeld => Confirmation::NotHeld,
             _ => {
-                return Err(reply::malformed(
+                return Err(decode::malformed(
                     "a status that is not that of a confirmation",
                 ));
             }
@@ -235,7 +235,7 @@ impl ScriptCall for [Renewal<'_>] {
             // in order.
             let rises = failures.last().is_none_or(|(last, _)| *last < index);
             if index >= self.len() || !rises {
-                return Err(reply::malformed(
+                return Err(decode::malformed(
                     "a renewal index that is out of range or out of order",
                 ));
             }
@@ -287,19 +287,19 @@ impl ScriptCall for Release<'_> {
     }
 
     fn decode(&self, _: &ScriptContext<'_>, reply: Value) -> Decoded<Self::Reply> {
-        let text = reply::text(reply)?;
+        let text = decode::text(reply)?;
         let mut words = text.split(' ');
         let was_held = match words.next().and_then(Status::parse) {
             Some(Status::Released) => true,
             Some(Status::NotHeld) => false,
-            _ => return Err(reply::unknown_status(text, "a release")),
+            _ => return Err(decode::unknown_status(text, "a release")),
         };
         let (mut has_more, mut is_recorded) = (false, false);
         for word in words {
             match word {
                 "more" => has_more = true,
                 "recorded" if self.success.is_some() => is_recorded = true,
-                _ => return Err(reply::unknown_status(text, "a release")),
+                _ => return Err(decode::unknown_status(text, "a release")),
             }
         }
         let released = ReleaseReply {
@@ -350,7 +350,7 @@ impl ScriptCall for [CheckQueue] {
         let at = reply.time()?;
         let mut each = |check: &CheckQueue| match reply.next() {
             Some(entry) => decode_queue_check(context, check, at, entry),
-            None => Err(reply::malformed("a queue check that is too short")),
+            None => Err(decode::malformed("a queue check that is too short")),
         };
         let replies: Result<_, StoreError> = self.iter().map(&mut each).collect();
         Ok((Some(at), replies?))
@@ -374,8 +374,8 @@ fn decode_queue_check(
     let conflict = |error_text: &str| {
         CheckQueueReply::KeyConflict(context.describe_conflict(&check.key, error_text))
     };
-    if !reply::is_list(&entry) {
-        let error = errors::classify_text(&reply::text(entry)?);
+    if !decode::is_list(&entry) {
+        let error = errors::classify_text(&decode::text(entry)?);
         return Ok(match error.code {
             Code::KeyConflict => conflict(&error.detail),
             _ => CheckQueueReply::Failed(error),
@@ -400,7 +400,8 @@ fn decode_owners(check: &CheckQueue, indices: Option<Value>) -> Result<Vec<Owner
     let mut owners = Vec::new();
     while let Some(index) = indices.next() {
         let owner = check.owners.get(ReplyReader::from_value(index).index()?);
-        owners.push(*owner.ok_or_else(|| reply::malformed("an owner index that is out of range"))?);
+        owners
+            .push(*owner.ok_or_else(|| decode::malformed("an owner index that is out of range"))?);
     }
     Ok(owners)
 }
@@ -518,7 +519,7 @@ impl ScriptCall for RevokeHolds<'_> {
         let (token_text, revoked, deleted) = (reply.text()?, reply.int()?, reply.int()?);
         let new_token = || {
             let token = parse_number(&token_text).filter(|token| *token > 0);
-            let token = token.ok_or_else(|| reply::malformed("an invalid revocation token"))?;
+            let token = token.ok_or_else(|| decode::malformed("an invalid revocation token"))?;
             Ok(FencingToken::new(token))
         };
         let revoked = match (revoked, deleted) {

@@ -5,13 +5,11 @@ use redis::{Cmd, Value};
 use crate::config::options::Durability;
 use crate::error::LockKind;
 use crate::protocol::kind::Kind;
-use crate::protocol::messages::Proof;
-use crate::store::command::Downgrade;
-use crate::store::redis::wire::argument::ArgText;
+use crate::protocol::messages::{Downgrade, Proof};
 use crate::store::redis::wire::call::{Decoded, ScriptCall, ScriptContext};
-use crate::store::redis::wire::encode::millis;
+use crate::store::redis::wire::decode::{self, ReplyReader};
+use crate::store::redis::wire::encode::{ArgText, millis};
 use crate::store::redis::wire::names::KeyKind;
-use crate::store::redis::wire::reply::{self, ReplyReader};
 use crate::store::redis::wire::scripts::{ScriptForm, ScriptId, ScriptRef};
 use crate::store::redis::wire::status::Status;
 
@@ -49,7 +47,11 @@ impl ScriptCall for Downgrade<'_> {
         let downgraded = match status {
             Status::Held => (Some(context.proof(reply.token()?)), reply.int()? == 1),
             Status::NotHeld => (None, false),
-            _ => return Err(reply::malformed("a status that is not that of a downgrade")),
+            _ => {
+                return Err(decode::malformed(
+                    "a status that is not that of a downgrade",
+                ));
+            }
         };
         Ok((Some(at), downgraded))
     }

@@ -1,71 +1,24 @@
 //! Decodes the values of locks, and messages.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use redis::Value;
 
 use crate::config::options::Durability;
-use crate::error::LockKind;
+use crate::error::{LockKind, Outage};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::protocol::holder_name;
-use crate::protocol::kind::Kind;
-use crate::protocol::messages::{Grant, HolderView, Proof, QueuedWaiter, RevocationNotice};
+use crate::protocol::messages::{HolderView, Proof, QueuedWaiter};
 use crate::protocol::once::Record;
-use crate::protocol::store_error::{StoreError, one_line};
-use crate::protocol::timing::Timing;
-use crate::store::client_id::{ClientId, parse_number};
+use crate::protocol::store_error::StoreError;
+use crate::store::client_id::{self, ClientId, parse_number};
 use crate::store::redis::wire::call::ScriptContext;
 use crate::store::redis::wire::errors;
-use crate::store::redis::wire::reply::{self, ReplyReader};
-use crate::util::clock::{BootInstant, ServerTime};
+use crate::store::redis::wire::status::Status;
+use crate::util::clock::ServerTime;
 
 impl ScriptContext<'_> {
-    /// Reads a grant from a message on this client's channel. `local` converts the server's time to
-    /// local time. Returns `None` for anything that is not a grant to this client.
-    pub(crate) fn decode_grant(
-        &self,
-        text: &str,
-        local: impl FnOnce(ServerTime) -> Option<BootInstant>,
-    ) -> Option<Grant> {
-        let mut fields = text.splitn(6, ' ');
-        let kind = match fields.next()? {
-            "mutex" => Kind::Mutex,
-            // The counted locks are all released in the same way.
-            "rw" | "permits" => Kind::Read,
-            _ => return None,
-        };
-        let (_, owner) = self.client.recognize(fields.next()?);
-        let mut number = || parse_number(fields.next()?);
-        let (token, granted, lease) = (number()?, number()?, number()?);
-        let key = fields.next()?.strip_prefix(&self.names.lock_prefix)?;
-        if token == 0 || lease == 0 || key.is_empty() {
-            return None;
-        }
-        Some(Grant {
-            key: LockKey::from_tagged(key),
-            kind,
-            owner: owner?,
-            token: FencingToken::new(token),
-            granted_at: local(ServerTime(granted)),
-            // The lease is short, even if the message names a longer one (R4).
-            lease: Timing::new(Duration::from_millis(lease))
-                .short_grant_timing()
-                .lease,
-        })
-    }
-
-    /// Reads a revocation from a message on the same channel.
-    pub(crate) fn decode_revocation(&self, text: &str) -> Option<RevocationNotice> {
-        let (header, by) = text.strip_prefix("revoked ")?.split_once('\n')?;
-        let (token, key) = header.split_once(' ')?;
-        Some(RevocationNotice {
-            key: LockKey::from_tagged(key.strip_prefix(&self.names.lock_prefix)?),
-            token: FencingToken::new(parse_number(token)?),
-            by: one_line(by.to_owned()),
-        })
-    }
-
     /// Reads the keys of one step of a scan, and the cursor of the next step, if there is one.
     pub(crate) fn decode_scan(
         &self,
@@ -77,7 +30,7 @@ impl ScriptContext<'_> {
         let mut keys = Vec::new();
         while let Some(name) = names.next() {
             // A name that distlock did not write is not a lock.
-            let name = reply::text(name).unwrap_or_default();
+            let name = text(name).unwrap_or_default();
             let key = name.strip_prefix(&self.names.lock_prefix).map(untagged);
             keys.extend(key.and_then(|key| LockKey::new(key).ok()));
         }
@@ -86,7 +39,7 @@ impl ScriptContext<'_> {
 
     /// Reads `held token`, where the token is also the server's time, or `held token now`.
     pub(crate) fn decode_held(&self, reply: Value) -> Result<(Proof, ServerTime), StoreError> {
-        let text = reply::text(reply)?;
+        let text = text(reply)?;
         let numbers = text.strip_prefix("held ").map(|numbers| {
             let (token, now) = numbers.split_once(' ').unwrap_or((numbers, numbers));
             (parse_number(token), parse_number(now))
@@ -95,7 +48,7 @@ impl ScriptContext<'_> {
             Some((Some(token @ 1..), Some(now))) => {
                 Ok((self.proof(FencingToken::new(token)), ServerTime(now)))
             }
-            _ => Err(reply::malformed("a string that is not a hold")),
+            _ => Err(malformed("a string that is not a hold")),
         }
     }
 
@@ -145,7 +98,7 @@ impl ScriptContext<'_> {
     ) -> Result<Vec<HolderView>, StoreError> {
         let mut holders = Vec::new();
         while let Some(owner) = reply.next() {
-            let (owner, record) = (reply::text(owner)?, reply.text()?);
+            let (owner, record) = (text(owner)?, reply.text()?);
             holders.extend(self.decode_hold(at, &owner, &record));
         }
         holders.sort_by_key(|holder| (holder.since, holder.token));
@@ -179,7 +132,7 @@ impl ScriptContext<'_> {
         name: &str,
     ) -> HolderView {
         let (this_process, local_owner) = self.client.recognize(owner);
-        let (name, metadata) = holder_name::split(name);
+        let (name, metadata) = client_id::split_name(name);
         HolderView {
             local_owner,
             this_process,
@@ -240,11 +193,11 @@ pub(crate) fn decode_waiters(
 ) -> Result<Vec<QueuedWaiter>, StoreError> {
     let mut waiters = Vec::new();
     while let Some(owner) = reply.next() {
-        let (this_process, _) = client.recognize(&reply::text(owner)?);
+        let (this_process, _) = client.recognize(&text(owner)?);
         let place = reply.text()?;
         let entry = reply.text()?;
         let name = entry.splitn(ENTRY_FIELDS + 1, ' ').nth(ENTRY_FIELDS);
-        let (name, _) = holder_name::split(name.unwrap_or_default());
+        let (name, _) = client_id::split_name(name.unwrap_or_default());
         waiters.push(QueuedWaiter {
             this_process,
             since: ServerTime(place.parse().unwrap_or_default()),
@@ -313,4 +266,97 @@ pub(crate) fn probe(
 
 fn is_made_of(text: &str, kind: fn(&char) -> bool) -> bool {
     !text.is_empty() && text.chars().all(|c| kind(&c))
+}
+
+/// A reply that is read from front to back.
+pub(crate) struct ReplyReader(std::vec::IntoIter<Value>);
+
+impl ReplyReader {
+    pub(crate) fn from_list(value: Value) -> Result<Self, StoreError> {
+        match value {
+            // An empty list means that every renewal succeeded, so no other value may pass for a
+            // list.
+            Value::Array(values) => Ok(ReplyReader(values.into_iter())),
+            _ => Err(malformed("a value that is not a list")),
+        }
+    }
+
+    pub(crate) fn from_value(value: Value) -> Self {
+        ReplyReader(vec![value].into_iter())
+    }
+
+    pub(crate) fn next(&mut self) -> Option<Value> {
+        self.0.next()
+    }
+
+    pub(crate) fn signed(&mut self) -> Result<i64, StoreError> {
+        match self.0.next() {
+            Some(Value::Int(number)) => Ok(number),
+            _ => Err(malformed("a value that is not a number")),
+        }
+    }
+
+    pub(crate) fn time(&mut self) -> Result<ServerTime, StoreError> {
+        self.int().map(ServerTime)
+    }
+
+    pub(crate) fn int(&mut self) -> Result<u64, StoreError> {
+        u64::try_from(self.signed()?).map_err(|_| malformed("a negative number"))
+    }
+
+    /// Reads an index into a list. A number that is too large becomes an index beyond every list.
+    pub(crate) fn index(&mut self) -> Result<usize, StoreError> {
+        Ok(usize::try_from(self.int()?).unwrap_or(usize::MAX))
+    }
+
+    pub(crate) fn token(&mut self) -> Result<FencingToken, StoreError> {
+        match self.int()? {
+            0 => Err(malformed("a fencing token of zero")),
+            token => Ok(FencingToken::new(token)),
+        }
+    }
+
+    pub(crate) fn status(&mut self) -> Result<Status, StoreError> {
+        let word = self.text()?;
+        Status::parse(&word).ok_or_else(|| unknown_status(word, "a command"))
+    }
+
+    pub(crate) fn text(&mut self) -> Result<String, StoreError> {
+        text(self.0.next().unwrap_or(Value::Nil))
+    }
+}
+
+pub(crate) fn text(value: Value) -> Result<String, StoreError> {
+    match value {
+        Value::BulkString(bytes) => Ok(String::from_utf8(bytes)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())),
+        Value::SimpleString(text) => Ok(text),
+        _ => Err(malformed("a value that is not a string")),
+    }
+}
+
+pub(crate) fn is_list(value: &Value) -> bool {
+    matches!(value, Value::Array(_))
+}
+
+/// Returns the payload of a message on a channel.
+pub(crate) fn payload(message: &[Value]) -> Option<&str> {
+    match message.get(1) {
+        Some(Value::BulkString(payload)) => std::str::from_utf8(payload).ok(),
+        _ => None,
+    }
+}
+
+pub(crate) fn unknown_status(status: impl Display, command: &str) -> StoreError {
+    malformed(&format!("the unknown status {status} to {command}"))
+}
+
+pub(crate) fn malformed(what: &str) -> StoreError {
+    StoreError::new(
+        Outage::Other,
+        format!(
+            "the server replied with {what}; check that the URL points to a Redis server, not to a proxy that rewrites \
+             replies"
+        ),
+    )
 }

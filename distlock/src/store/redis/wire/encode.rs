@@ -1,35 +1,10 @@
-//! Commands that are not scripts, and numbers as the scripts expect them.
+//! The wait for replicas, and arguments as the scripts expect them.
 
 use std::time::Duration;
 
-use redis::Cmd;
+use redis::{Cmd, RedisWrite, ToRedisArgs};
 
 use crate::config::options::Durability;
-use crate::store::redis::wire::names::Names;
-
-/// The number of keys that one step of a scan visits. The server does nothing else meanwhile.
-const SCAN_COUNT: u32 = 1_000;
-
-/// Returns the command that lists some of the locks' keys, starting at `cursor`.
-pub(crate) fn scan(names: &Names, cursor: &str) -> Cmd {
-    let mut cmd = redis::cmd("SCAN");
-    let pattern = format!("{}*", escape_pattern(&names.lock_prefix));
-    cmd.arg(cursor).arg("MATCH").arg(pattern);
-    cmd.arg("COUNT").arg(SCAN_COUNT);
-    cmd
-}
-
-/// Escapes a string for a pattern that matches nothing else.
-fn escape_pattern(text: &str) -> String {
-    let mut pattern = String::with_capacity(text.len());
-    for c in text.chars() {
-        if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
-            pattern.push('\\');
-        }
-        pattern.push(c);
-    }
-    pattern
-}
 
 /// Encodes WAIT or WAITAOF. A timeout of 0 would block forever, so it is at least 1 ms.
 pub(crate) fn wait(durability: Durability, timeout: Duration) -> Cmd {
@@ -52,3 +27,29 @@ pub(crate) fn millis(duration: Duration) -> u64 {
 #[cfg(distlock_inside)]
 #[path = "../../../../../tests/inside/durations.rs"]
 mod properties;
+
+/// Text that takes far fewer instructions than `format!`.
+pub(crate) struct ArgText(String);
+
+impl ArgText {
+    pub(crate) fn new() -> Self {
+        // Enough for most arguments.
+        ArgText(String::with_capacity(96))
+    }
+
+    pub(crate) fn text(mut self, text: &str) -> Self {
+        self.0.push_str(text);
+        self
+    }
+
+    pub(crate) fn number(mut self, number: u64) -> Self {
+        self.0.push_str(itoa::Buffer::new().format(number));
+        self
+    }
+}
+
+impl ToRedisArgs for ArgText {
+    fn write_redis_args<W: RedisWrite + ?Sized>(&self, out: &mut W) {
+        out.write_arg(self.0.as_bytes());
+    }
+}

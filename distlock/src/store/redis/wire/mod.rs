@@ -1,6 +1,5 @@
 //! The data exchanged with Redis: scripts, key names, commands, replies and errors.
 
-pub(crate) mod argument;
 pub(crate) mod call;
 pub(crate) mod commands;
 pub(crate) mod counted;
@@ -8,6 +7,5 @@ pub(crate) mod decode;
 pub(crate) mod encode;
 pub(crate) mod errors;
 pub(crate) mod names;
-pub(crate) mod reply;
 pub(crate) mod scripts;
 pub(crate) mod status;

@@ -6,7 +6,7 @@ use redis::Cmd;
 
 use crate::key::LockKey;
 use crate::store::client_id::ClientId;
-use crate::store::redis::wire::argument::ArgText;
+use crate::store::redis::wire::encode::ArgText;
 use crate::store::redis::wire::scripts::ScriptForm;
 
 pub(crate) type ChannelsOfKey = for<'a> fn(&'a str, &LockKey) -> Cow<'a, str>;
@@ -149,6 +149,30 @@ impl Names {
     pub(crate) fn channel(&self, client: &ClientId) -> String {
         format!("{}{}", self.channel_prefix, client.as_str())
     }
+}
+
+/// The number of keys that one step of a scan visits. The server does nothing else meanwhile.
+const SCAN_COUNT: u32 = 1_000;
+
+/// Returns the command that lists some of the locks' keys, starting at `cursor`.
+pub(crate) fn scan(names: &Names, cursor: &str) -> Cmd {
+    let mut cmd = redis::cmd("SCAN");
+    let pattern = format!("{}*", escape_pattern(&names.lock_prefix));
+    cmd.arg(cursor).arg("MATCH").arg(pattern);
+    cmd.arg("COUNT").arg(SCAN_COUNT);
+    cmd
+}
+
+/// Escapes a string for a pattern that matches nothing else.
+fn escape_pattern(text: &str) -> String {
+    let mut pattern = String::with_capacity(text.len());
+    for c in text.chars() {
+        if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern
 }
 
 #[cfg(test)]

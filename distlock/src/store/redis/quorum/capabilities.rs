@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::config::limits::Limits;
 use crate::protocol::rules::rule;
+use crate::store::Capabilities;
 
-/// Returns the limits of a quorum. A server that may have forgotten a longer lease would grant the
+/// Returns the capabilities of a quorum. A server that may have forgotten a longer lease would grant the
 /// lock to another client.
-pub(crate) fn of_quorum(max_lease: Duration) -> Limits {
-    Limits {
+pub(crate) fn of_quorum(max_lease: Duration) -> Capabilities {
+    Capabilities {
         max_lease: Some(max_lease),
         durability_unavailable: Some(
             "the servers of a quorum are independent (set `appendonly yes` and `appendfsync always` on each \
@@ -45,8 +45,14 @@ mod tests {
         for options in [per, for_value] {
             let quorum = of_quorum(second * 60).check(LockKind::Mutex, &options);
             assert!(quorum.is_err_and(|error| error.contains("once_per")));
-            assert_eq!(Limits::MEMORY.check(LockKind::Mutex, &options), Ok(()));
-            assert_eq!(Limits::default().check(LockKind::Mutex, &options), Ok(()));
+            assert_eq!(
+                Capabilities::MEMORY.check(LockKind::Mutex, &options),
+                Ok(())
+            );
+            assert_eq!(
+                Capabilities::default().check(LockKind::Mutex, &options),
+                Ok(())
+            );
         }
     }
 }
