@@ -59,10 +59,13 @@ fn try_expand(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream>
     };
     let is_generic = function.may_be_generic();
     let request = request(&args, &templates, is_generic);
-    let request = (args.conditions).decide(&args.krate, &request, &skip(&args));
+    let request = args.conditions.decide(&args.krate, &request, &skip(&args));
     let lock = LockExpansion {
         krate: &args.krate,
-        key_names: (function.scope().names.into_iter())
+        key_names: function
+            .scope()
+            .names
+            .into_iter()
             .filter(|name| {
                 args.mentions(name) || templates.iter().any(|template| template.mentions(name))
             })

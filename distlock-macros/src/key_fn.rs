@@ -81,7 +81,9 @@ pub(crate) fn generate(
     let where_clause = generics.where_clause.take();
     let inputs = sig.inputs.iter().map(input);
     let used = sig.inputs.iter().map(|input| mark_as_used(input, site));
-    let check_owner = (sig.receiver().is_some())
+    let check_owner = sig
+        .receiver()
+        .is_some()
         .then(|| quote_spanned!(site=> <Self as #krate::__private::KeyFnOwner>::check();));
     quote_spanned! {site=>
         #(#conditions)*

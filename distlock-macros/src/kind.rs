@@ -98,7 +98,7 @@ impl KindArguments {
         match (&self.permits, &self.mode) {
             (Some(permits), _) => {
                 let permits = typed(permits);
-                let weight = (self.weight.as_ref()).map_or(quote_spanned!(site=> 1), typed);
+                let weight = self.weight.as_ref().map_or(quote_spanned!(site=> 1), typed);
                 quote_spanned!(site=> .permits(#permits, #weight))
             }
             (None, Some(Mode { is_write: true, .. })) => quote_spanned!(site=> .write()),

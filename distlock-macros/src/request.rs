@@ -35,7 +35,10 @@ pub(crate) fn request(args: &Args, templates: &[Template], is_generic: bool) -> 
     let krate = &args.krate;
     let site = Span::mixed_site();
     let label = templates_text(args);
-    let mut builders = (args.keys.iter().zip(templates))
+    let mut builders = args
+        .keys
+        .iter()
+        .zip(templates)
         .map(|(text, template)| key_builder(krate, &text.value(), template, is_generic));
     let first = builders.next();
     let more = builders.map(|builder| quote_spanned!(site=> .and(#builder, #label)));
@@ -64,7 +67,10 @@ pub(crate) fn request(args: &Args, templates: &[Template], is_generic: bool) -> 
         OnBusy::Skip => quote_spanned!(site=> .skip_busy()),
         OnBusy::Function(_) => quote_spanned!(site=> .replace_busy()),
     });
-    let min_replicas = (args.min_replicas.iter()).map(|n| quote_spanned!(site=> .min_replicas(#n)));
+    let min_replicas = args
+        .min_replicas
+        .iter()
+        .map(|n| quote_spanned!(site=> .min_replicas(#n)));
     let kind = args.kind.call();
     let finish = args
         .finish_on_loss
@@ -74,7 +80,10 @@ pub(crate) fn request(args: &Args, templates: &[Template], is_generic: bool) -> 
         let manager = quote_spanned!(place=> #krate::AsLockManager::as_lock_manager(&(#manager)));
         quote_spanned!(site=> .manager(#manager))
     });
-    let label = (args.label.iter()).map(|label| quote_spanned!(site=> .label(#label)));
+    let label = args
+        .label
+        .iter()
+        .map(|label| quote_spanned!(site=> .label(#label)));
     let metadata = args.metadata.iter().map(|text| {
         let place = Span::mixed_site().located_at(text.span());
         let text = quote_spanned!(place=> #krate::__private::MetadataText::into_text(#text));
@@ -92,7 +101,10 @@ pub(crate) fn request(args: &Args, templates: &[Template], is_generic: bool) -> 
 pub(crate) fn skip(args: &Args) -> TokenStream {
     let krate = &args.krate;
     let template = templates_text(args);
-    let label = (args.label.as_ref()).map_or_else(|| template.clone(), LitStr::value);
+    let label = args
+        .label
+        .as_ref()
+        .map_or_else(|| template.clone(), LitStr::value);
     let kind = args.kind.hold_kind();
     quote_spanned! {Span::mixed_site()=>
         { template: #template, label: #label, kind: #krate::HoldKind::#kind }

@@ -59,9 +59,10 @@ pub(crate) fn number_mistake(argument: Argument, value: &Expr) -> Option<String>
 /// Returns true for a word without its quotes.
 pub(crate) fn is_word(value: &Expr, word: &str) -> bool {
     match without_groups(value) {
-        Expr::Path(path) => {
-            (path.path.get_ident()).is_some_and(|name| name.to_string().eq_ignore_ascii_case(word))
-        }
+        Expr::Path(path) => path
+            .path
+            .get_ident()
+            .is_some_and(|name| name.to_string().eq_ignore_ascii_case(word)),
         _ => false,
     }
 }

@@ -86,7 +86,8 @@ fn reference(text: &str) -> Option<Vec<Seen>> {
 
 /// Returns true if there is text between two values, without `%` at its start.
 fn values_have_ends(parts: &[Seen]) -> bool {
-    let between: Vec<&Seen> = (parts.iter())
+    let between: Vec<&Seen> = parts
+        .iter()
         .skip_while(|part| matches!(part, Seen::Text(_)))
         .collect();
     between.windows(2).enumerate().all(|(at, pair)| match pair {

@@ -113,7 +113,9 @@ impl Options {
 
     pub(crate) fn durability(&self) -> Durability {
         Durability {
-            replicas: (self.min_replicas).unwrap_or(self.defaults.durability.replicas),
+            replicas: self
+                .min_replicas
+                .unwrap_or(self.defaults.durability.replicas),
             fsync: self.fsync.unwrap_or(self.defaults.durability.fsync),
         }
     }

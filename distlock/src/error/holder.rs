@@ -67,7 +67,10 @@ impl Holder {
 
     /// Returns the description of the hold, without a hint.
     pub(super) fn describe(&self) -> String {
-        let metadata = (self.metadata.as_ref()).map(|text| format!(" [{}]", Visible(text)));
+        let metadata = self
+            .metadata
+            .as_ref()
+            .map(|text| format!(" [{}]", Visible(text)));
         let name = format!("{}{}", Visible(&self.client), metadata.unwrap_or_default());
         match (self.kept_until, self.held_since.elapsed()) {
             (Some(until), _) => {

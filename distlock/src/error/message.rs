@@ -46,7 +46,7 @@ pub(super) fn holder_list(holders: &[Holder]) -> String {
     }
     let mut text = String::new();
     for holder in holders {
-        let same = || (holders.iter()).filter(|other| other.is_same_client(holder));
+        let same = || holders.iter().filter(|other| other.is_same_client(holder));
         let oldest = same().min_by_key(|other| other.held_since);
         if oldest.is_some_and(|oldest| std::ptr::eq(oldest, holder)) {
             text += &holder.to_string();

@@ -352,9 +352,12 @@ impl LockGuard {
     /// keeps that of its owner.
     pub(crate) fn start_max_hold(&self, now: BootInstant) {
         if matches!(self.role, GuardRole::Owner) && self.held.options().max_hold.is_some() {
-            (self.held.core.registry).update(&self.held.entry, |acquisition| {
-                acquisition.start_max_hold(now)
-            });
+            self.held
+                .core
+                .registry
+                .update(&self.held.entry, |acquisition| {
+                    acquisition.start_max_hold(now)
+                });
         }
     }
 

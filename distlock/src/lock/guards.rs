@@ -130,7 +130,10 @@ impl Guards {
     /// Returns the frames of all holds on top of the stack of the running task.
     pub(crate) fn frame(&self) -> Arc<Frame> {
         let first = self.first.frame_on(scope::top());
-        let mut top = (self.rest.iter()).fold(first, |below, guard| guard.frame_on(Some(below)));
+        let mut top = self
+            .rest
+            .iter()
+            .fold(first, |below, guard| guard.frame_on(Some(below)));
         if let Some(top) = Arc::get_mut(&mut top) {
             top.named = self.held();
         }

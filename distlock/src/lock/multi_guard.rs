@@ -139,7 +139,9 @@ impl MultiLockGuard {
     ///
     /// The same as that of the future.
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
-        let _bodies: Vec<_> = (self.guards.iter())
+        let _bodies: Vec<_> = self
+            .guards
+            .iter()
             .map(|guard| guard.held.entry.start_body())
             .collect();
         scope::scoped(self.guards.frame(), future).await

@@ -73,9 +73,9 @@ pub(crate) async fn reenter(
     let held = &frame.held;
     let mut call = AcquireCall::begin(manager.core(), request);
     let acquired = match held.kind() {
-        Kind::Read => {
-            (held.check()).map(|()| LockGuard::reentered(manager.clone(), held.clone(), None))
-        }
+        Kind::Read => held
+            .check()
+            .map(|()| LockGuard::reentered(manager.clone(), held.clone(), None)),
         _ => take_turn(manager, frame, &call.request).await,
     };
     match &acquired {

@@ -72,7 +72,10 @@ impl Request {
 
     /// Returns the name of the lock in events and metrics.
     pub(crate) fn name(&self) -> Cow<'static, str> {
-        (self.options.label.clone()).unwrap_or(Cow::Borrowed(UNLABELED))
+        self.options
+            .label
+            .clone()
+            .unwrap_or(Cow::Borrowed(UNLABELED))
     }
 
     /// Returns the time at which the wait counts as long.

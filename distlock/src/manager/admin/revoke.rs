@@ -298,7 +298,9 @@ async fn revoke(core: &Arc<Core>, key: &LockKey, options: &Revoke) -> Result<Rev
         name.is_none_or(|name| view.client_name == *name)
     };
     let mut holders = inspection.holders;
-    let tokens: Vec<_> = (holders.iter().filter(is_meant))
+    let tokens: Vec<_> = holders
+        .iter()
+        .filter(is_meant)
         .map(|view| view.token)
         .collect();
     // Readers share their token, so they are revoked together.

@@ -427,9 +427,13 @@ impl CoreBuilder {
         Client {
             reports: events::report_sink(core.clone(), executor, telemetry),
             is_idle: Arc::new(move || {
-                (manager.upgrade()).is_none_or(|core| core.registry.is_empty())
+                manager
+                    .upgrade()
+                    .is_none_or(|core| core.registry.is_empty())
             }),
-            ..(self.dependencies).client(settings, events::event_sink(core.clone()))
+            ..self
+                .dependencies
+                .client(settings, events::event_sink(core.clone()))
         }
     }
 

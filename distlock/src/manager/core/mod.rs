@@ -115,7 +115,8 @@ impl Core {
         change: impl FnOnce(&mut Acquisition, BootInstant) -> T,
     ) -> T {
         let now = self.clock.now();
-        (self.registry).update(entry, |acquisition| change(acquisition, now))
+        self.registry
+            .update(entry, |acquisition| change(acquisition, now))
     }
 
     /// Awaits a command to the store, and publishes its end.

@@ -353,7 +353,9 @@ impl Registry {
     /// Returns the acquisitions in some states, in the order of their calls.
     fn all_in(&self, is_wanted: impl Fn(u8) -> bool) -> Vec<Arc<RegistryEntry>> {
         let index = lock(&self.index);
-        let wanted = (index.entries.values())
+        let wanted = index
+            .entries
+            .values()
             .filter(|entry| is_wanted(entry.last_state.load(Ordering::Acquire)));
         let mut wanted: Vec<_> = wanted.cloned().collect();
         drop(index);

@@ -55,7 +55,9 @@ impl AcquireCall<'_> {
     /// Ends the call with its lock.
     pub(crate) fn finish_acquired(mut self, origin: GrantOrigin, fencing_token: FencingToken) {
         self.failure = None;
-        (self.core.known_data).record_acquired(&self.request, fencing_token);
+        self.core
+            .known_data
+            .record_acquired(&self.request, fencing_token);
         if self.request.once.is_some() {
             data_loss::check_record(self.core, &self.request);
         }
@@ -79,7 +81,7 @@ impl AcquireCall<'_> {
         if let Error::AlreadyRan { last_success, .. } = error {
             let age = SystemTime::now().duration_since(*last_success);
             let since = self.core.clock.now() - age.unwrap_or_default();
-            (self.core.known_data).record_success(&self.request, since);
+            self.core.known_data.record_success(&self.request, since);
         }
         if !self.request.options.is_skip(error) {
             self.failure = AcquireFailure::of(error);

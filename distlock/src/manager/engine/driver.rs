@@ -41,7 +41,7 @@ pub(crate) async fn run(core: Arc<Core>) {
         }
         // First, because holds may be about to expire.
         let (renewals, others): (Vec<_>, Vec<_>) =
-            (actions.into_iter()).partition(Sending::is_renewal);
+            actions.into_iter().partition(Sending::is_renewal);
         renew::start(&core, renewals.iter().map(|renewal| renewal.entry.clone()));
         for sending in others {
             core.executor.spawn(sending.send());
@@ -57,7 +57,9 @@ pub(crate) async fn run(core: Arc<Core>) {
 /// Waits until something is due, or the store can be used again.
 async fn wait(core: &Core, is_usable: bool) {
     let has_room = core.registry.room() > 0;
-    let sleep = (core.registry).plan_sleep(core.clock.now(), is_usable, has_room);
+    let sleep = core
+        .registry
+        .plan_sleep(core.clock.now(), is_usable, has_room);
     let sleep = async {
         match sleep {
             Some(sleep) => tokio::time::sleep(sleep).await,
@@ -300,7 +302,8 @@ pub(crate) async fn send_all(
     sending: Vec<Sending>,
     replied: oneshot::Sender<StoreResult<()>>,
 ) {
-    let acquires: Vec<_> = (sending.iter())
+    let acquires: Vec<_> = sending
+        .iter()
         .filter_map(Sending::acquire_command)
         .collect();
     let Some(first) = sending.first() else { return };

@@ -125,6 +125,6 @@ async fn check_data(core: &Core) {
 
 pub(crate) fn reacquire_now(core: &Core) {
     for entry in core.registry.queued() {
-        (core.registry).update(&entry, Acquisition::handle_missing);
+        core.registry.update(&entry, Acquisition::handle_missing);
     }
 }

@@ -183,7 +183,7 @@ fn log_failed(core: &Arc<Core>, failed: &[(Arc<RegistryEntry>, StoreError)]) {
     let first = &first_to_expire.entry;
     let in_last_third = first_to_expire.remaining() < first.request.timing.lease / 3;
     let now = core.clock.now();
-    let Some(holds) = (core.renewal_log).record_failed(held, in_last_third, now) else {
+    let Some(holds) = core.renewal_log.record_failed(held, in_last_third, now) else {
         return;
     };
     let store = core.address().unwrap_or_default().to_owned();

@@ -215,7 +215,7 @@ impl Acquisition {
     /// Returns how the hold with this token ended, or `None` while it is held.
     pub(crate) fn end_of(&mut self, token: FencingToken, now: BootInstant) -> Option<HoldEnd> {
         self.handle_time(now);
-        let is_current = (self.hold.as_ref()).is_some_and(|hold| hold.token == token);
+        let is_current = self.hold.as_ref().is_some_and(|hold| hold.token == token);
         match (&self.stage, &self.end) {
             (Stage::Held(_), _) if is_current => None,
             (_, Some(end)) if is_current => Some(end.clone()),

@@ -169,7 +169,9 @@ impl MemoryLock {
 
     /// Removes dead and overdue waiters in a part of the queue, which depends on the owner.
     fn make_room(&mut self, context: &CommandContext<'_>, owner: OwnerId) {
-        let gone: Vec<Owner> = (self.queue.slice(owner))
+        let gone: Vec<Owner> = self
+            .queue
+            .slice(owner)
             .filter(|entry| {
                 entry.deadline < context.now || !context.is_alive(&entry.owner_id.client)
             })
@@ -258,7 +260,7 @@ impl MemoryLock {
             self.holds.phase = None;
             self.raise_fence(context)
         } else {
-            (self.fence.as_ref()).map_or(newest, |fence| fence.token)
+            self.fence.as_ref().map_or(newest, |fence| fence.token)
         };
         for (client, token) in notified {
             let notice = RevocationNotice {
@@ -483,7 +485,7 @@ impl MemoryLock {
     }
 
     pub(super) fn next_token(&mut self, context: &CommandContext<'_>) -> FencingToken {
-        let after_previous = (self.fence.as_ref()).map_or(0, |fence| fence.token.get() + 1);
+        let after_previous = self.fence.as_ref().map_or(0, |fence| fence.token.get() + 1);
         let token = after_previous.max(context.wall.0);
         let ahead = ServerTime(token).since(context.wall);
         let token = FencingToken::new(token);
@@ -500,7 +502,7 @@ impl MemoryLock {
         let Some(hold) = self.holds.all.first_mut().filter(is_mutex) else {
             return;
         };
-        let is_unconfirmed = (self.holds.unconfirmed).contains_key(&hold.owner_id.client);
+        let is_unconfirmed = self.holds.unconfirmed.contains_key(&hold.owner_id.client);
         let mut max_ttl = hold.max_ttl;
         if is_unconfirmed {
             max_ttl = max_ttl.min(Timing::new(max_ttl).short_grant_timing().ttl());

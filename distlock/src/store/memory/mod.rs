@@ -124,13 +124,13 @@ impl LockStore for MemoryStore {
             for acquire in acquires {
                 locks.check_cancelled(&context.owner_id(acquire.target.owner))?;
             }
-            let mut are_free = (acquires.iter()).map(|acquire| {
+            let mut are_free = acquires.iter().map(|acquire| {
                 locks.with(acquire.target.key, now, |lock| lock.is_uncontended(context))
             });
             if !are_free.all(|is_free| is_free) {
                 return Ok(None);
             }
-            let acquired = (acquires.iter()).map(|acquire| {
+            let acquired = acquires.iter().map(|acquire| {
                 locks.with(acquire.target.key, now, |lock| {
                     lock.acquire(context, acquire)
                 })
@@ -191,7 +191,8 @@ impl LockStore for MemoryStore {
                 locks.cancel(context.owner_id(owner), context.now);
             }
             locks.with_kind(release.target.key, kind, context.now, |lock| {
-                let is_recorded = (release.success)
+                let is_recorded = release
+                    .success
                     .is_some_and(|(once, token)| lock.record_success(context, owner, once, token));
                 ReleaseReply {
                     was_held: lock.release(context, owner, release.keep_for),

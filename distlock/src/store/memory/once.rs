@@ -68,7 +68,10 @@ impl MemoryLock {
             finished: context.wall,
             holder_name: hold.name.to_string(),
         };
-        let known_end = (self.records.get(&once.selector)).map(|known| known.expires_at);
+        let known_end = self
+            .records
+            .get(&once.selector)
+            .map(|known| known.expires_at);
         let end = context.now + once.ttl;
         let expires_at = known_end.map_or(end, |known_end| known_end.max(end));
         let stored = StoredRecord { record, expires_at };

@@ -121,7 +121,7 @@ impl MemoryServer {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, MemoryState> {
-        (self.0.state.lock()).unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

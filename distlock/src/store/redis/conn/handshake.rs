@@ -192,7 +192,9 @@ impl Dialer {
         // A user without permission for INFO gets an error later instead of these checks.
         let reported = |name: &str| info.as_deref().and_then(|info| info_field(info, name));
         if let Some(aof) = reported("aof_enabled") {
-            (shared.lacks_append_only_file).store(aof == "0", Ordering::Relaxed);
+            shared
+                .lacks_append_only_file
+                .store(aof == "0", Ordering::Relaxed);
         }
         // A client that may not use INFO, and one behind a proxy, learns of no eviction.
         if self.purpose == Purpose::Commands

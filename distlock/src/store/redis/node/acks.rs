@@ -46,7 +46,9 @@ impl AckConnections {
         durability: Durability,
     ) -> Result<Arc<AckConnection>, StoreError> {
         let mut connections = lock(&self.connections);
-        let connections = (connections.as_mut()).ok_or_else(|| closed_error().mark_unsent())?;
+        let connections = connections
+            .as_mut()
+            .ok_or_else(|| closed_error().mark_unsent())?;
         if let Some(acks) = connections
             .iter()
             .find(|acks| acks.durability == durability)

@@ -36,7 +36,9 @@ impl ScriptCall for Acquire<'_> {
         let form = ScriptForm::of(self.target.kind.lock_kind(), once.is_some());
         let mut cmd = context.script_in(form, ScriptId::Acquire, script_ref);
         let record = once.map(|once| &*once.selector);
-        (context.names).append_all(&mut cmd, self.target.key, &KeyKind::DECLARED, record);
+        context
+            .names
+            .append_all(&mut cmd, self.target.key, &KeyKind::DECLARED, record);
         let settings = context.settings;
         let rest = ArgText::new()
             .number(context.apply_by())
@@ -168,7 +170,9 @@ impl ScriptCall for Confirm<'_> {
         let form = ScriptForm::of(self.target.kind.lock_kind(), self.once.is_some());
         let mut cmd = context.script_in(form, ScriptId::Confirm, script_ref);
         let record = self.once.map(|once| &*once.selector);
-        (context.names).append_all(&mut cmd, self.target.key, &[KeyKind::Lock], record);
+        context
+            .names
+            .append_all(&mut cmd, self.target.key, &[KeyKind::Lock], record);
         cmd.arg(context.owner(self.target.owner))
             .arg(millis(self.target.timing.ttl()));
         if let Some(once) = self.once {
@@ -270,7 +274,9 @@ impl ScriptCall for Release<'_> {
         let form = ScriptForm::of(self.target.kind.lock_kind(), once.is_some());
         let mut cmd = context.script_in(form, ScriptId::Release, script_ref);
         let record = once.map(|once| &*once.selector);
-        (context.names).append_all(&mut cmd, self.target.key, &KeyKind::DECLARED, record);
+        context
+            .names
+            .append_all(&mut cmd, self.target.key, &KeyKind::DECLARED, record);
         let rest = ArgText::new()
             .number(millis(self.keep_for))
             .text(" ")
@@ -327,7 +333,9 @@ impl ScriptCall for [CheckQueue] {
         let mut cmd = context.script_in(form, ScriptId::CheckQueue, script_ref);
         cmd.arg(KeyKind::DECLARED.len() * self.len());
         for check in self {
-            (context.names).append(&mut cmd, &check.key, &KeyKind::DECLARED);
+            context
+                .names
+                .append(&mut cmd, &check.key, &KeyKind::DECLARED);
         }
         // In a cluster, all entries are for one lock.
         let channels = self.first().map_or_else(ArgText::new, |check| {
@@ -426,7 +434,9 @@ impl ScriptCall for InspectAs<'_> {
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let mut cmd = context.script_in(self.0, ScriptId::Inspect, script_ref);
         let keys = KeyKind::all_of(self.0);
-        (context.names).append_all(&mut cmd, self.1.key, &keys, Some(""));
+        context
+            .names
+            .append_all(&mut cmd, self.1.key, &keys, Some(""));
         cmd.arg(self.1.max_listed);
         cmd
     }
@@ -479,7 +489,9 @@ impl ScriptCall for DeleteRecord<'_> {
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let mut cmd = context.script_in(ScriptForm::Once, ScriptId::DeleteRecord, script_ref);
-        (context.names).append_all(&mut cmd, self.key, &[], Some(self.selector));
+        context
+            .names
+            .append_all(&mut cmd, self.key, &[], Some(self.selector));
         cmd
     }
 
@@ -501,7 +513,9 @@ impl ScriptCall for RevokeHolds<'_> {
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let form = ScriptForm::of(self.kind, false);
         let mut cmd = context.script_in(form, ScriptId::Revoke, script_ref);
-        (context.names).append_all(&mut cmd, self.key, &KeyKind::DECLARED, None);
+        context
+            .names
+            .append_all(&mut cmd, self.key, &KeyKind::DECLARED, None);
         let tokens: Vec<_> = self.tokens.iter().map(FencingToken::to_string).collect();
         let rest = ArgText::new()
             .number(millis(context.settings.fence_ttl))

@@ -32,7 +32,9 @@ impl ScriptCall for Downgrade<'_> {
 
     fn encode(&self, context: &ScriptContext<'_>, script_ref: ScriptRef) -> Cmd {
         let mut cmd = context.script_in(ScriptForm::Counted, ScriptId::Downgrade, script_ref);
-        (context.names).append_all(&mut cmd, self.target.key, &KeyKind::DECLARED, None);
+        context
+            .names
+            .append_all(&mut cmd, self.target.key, &KeyKind::DECLARED, None);
         let rest = ArgText::new().number(millis(context.settings.fence_ttl));
         cmd.arg(context.owner(self.target.owner))
             .arg(self.token.to_string())
