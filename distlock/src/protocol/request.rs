@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::config::options::{Durability, Options};
+use crate::config::options::Options;
 use crate::key::LockKey;
 use crate::observer::event::UNLABELED;
 use crate::observer::telemetry::Delivery;
@@ -26,8 +26,6 @@ const MAX_LONG_WAIT: Duration = Duration::from_secs(30);
 pub(crate) struct Request {
     pub(crate) key: LockKey,
     pub(crate) kind: Kind,
-    pub(crate) timing: Timing,
-    pub(crate) durability: Durability,
     /// Set for a call that runs at most once.
     pub(crate) once: Option<Once>,
     pub(crate) options: Options,
@@ -48,8 +46,6 @@ impl Request {
         Request {
             key,
             kind,
-            timing: Timing::new(options.lease()),
-            durability: options.durability(),
             once: Once::of(&options),
             options,
             started,
@@ -58,6 +54,10 @@ impl Request {
             #[cfg(feature = "testing")]
             rule: None,
         }
+    }
+
+    pub(crate) fn timing(&self) -> Timing {
+        Timing::new(self.options.lease())
     }
 
     /// Returns how the events of the call and of its hold are delivered.

@@ -8,6 +8,9 @@ pub(crate) const QUEUE_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Longest sleep of the watchdog while a lock is held: a timer may sleep through a suspend (R11).
 pub(crate) const MAX_WATCHDOG_SLEEP: Duration = Duration::from_millis(250);
 
+/// Upper limit of a lease, so that no duration that follows from it overflows.
+const MAX_LEASE: Duration = Duration::from_millis(u64::MAX);
+
 /// A lease, and every duration that follows from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Timing {
@@ -17,9 +20,10 @@ pub(crate) struct Timing {
 impl Timing {
     /// Rounds `lease` up to whole milliseconds, the unit of the store.
     pub(crate) fn new(lease: Duration) -> Self {
-        let millis = lease.as_nanos().div_ceil(1_000_000);
+        let round_up = Duration::from_nanos(999_999);
+        let lease = lease.saturating_add(round_up).min(MAX_LEASE);
         Timing {
-            lease: Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX)),
+            lease: Duration::new(lease.as_secs(), lease.subsec_millis() * 1_000_000),
         }
     }
 

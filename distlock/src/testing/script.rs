@@ -216,7 +216,7 @@ impl TestScript {
     /// Ends a hold as a rule says.
     pub(crate) async fn lose(&self, hold: HoldHandle, loss: InjectedLoss, rule: RuleId) {
         let (core, entry) = (&hold.core, &hold.entry);
-        let timeout = entry.request.timing.command_timeout();
+        let timeout = entry.request.timing().command_timeout();
         match loss {
             InjectedLoss::NotRenewed => {
                 lock(&self.state).not_renewed.insert(entry.owner, rule);

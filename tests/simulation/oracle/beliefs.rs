@@ -50,7 +50,7 @@ impl Oracle {
             // The older hold's lease counts: it is at fault, or the server gave its lock away.
             let (sound, broken): (Vec<_>, Vec<_>) = others
                 .into_iter()
-                .partition(|(_, theirs)| !self.server_broke(&state, theirs.entry.request.timing));
+                .partition(|(_, theirs)| !self.server_broke(&state, theirs.entry.request.timing()));
             let sum = |holds: &[(usize, HoldHandle)]| -> u32 {
                 holds.iter().map(|(_, hold)| hold.kind().weight()).sum()
             };
@@ -95,7 +95,7 @@ impl Oracle {
         };
         let used = state.used.get(key).copied().unwrap_or(0);
         if token < used {
-            let timing = hold.entry.request.timing;
+            let timing = hold.entry.request.timing();
             if self.server_broke(&state, timing) || state.inverted.contains(key) {
                 state.trace.count("excused: older tokens");
             } else {
@@ -124,7 +124,7 @@ impl Oracle {
             self.check_grace(state, client, hold, left);
             return;
         }
-        if self.server_broke(state, hold.entry.request.timing) {
+        if self.server_broke(state, hold.entry.request.timing()) {
             state.trace.count("excused: holds without a lock");
             return;
         }
@@ -140,12 +140,12 @@ impl Oracle {
             return;
         };
         let believed = safe_until.since(state.clients[client].clock.now());
-        let grace = hold.entry.request.timing.short_grant_timing().grace();
+        let grace = hold.entry.request.timing().short_grant_timing().grace();
         state.trace.count("beliefs compared");
         if believed.is_zero() || believed + grace <= left {
             return;
         }
-        let since = (self.time.elapsed()).saturating_sub(hold.entry.request.timing.lease + FRESH);
+        let since = (self.time.elapsed()).saturating_sub(hold.entry.request.timing().lease + FRESH);
         if (state.stepped_forward.iter()).any(|(when, _)| *when >= since) {
             state.trace.count("excused: long beliefs");
             return;

@@ -144,8 +144,8 @@ impl RegistryEntry {
             key: &self.request.key,
             kind: self.request.kind,
             owner: self.owner,
-            timing: self.request.timing,
-            durability: self.request.durability,
+            timing: self.request.timing(),
+            durability: self.request.options.durability(),
         }
     }
 

@@ -127,7 +127,7 @@ impl Sending {
             | Action::Confirm { timeout }
             | Action::Downgrade { timeout, .. }
             | Action::Release { timeout, .. } => timeout,
-            Action::Renew => self.entry.request.timing.command_timeout(),
+            Action::Renew => self.entry.request.timing().command_timeout(),
         }
     }
 
@@ -287,7 +287,7 @@ impl Sending {
         if must_cancel && matches!(self.action, Action::Acquire { .. }) {
             let (core, entry) = (self.core.clone(), self.entry.clone());
             self.core.executor.spawn(async move {
-                let timeout = entry.request.timing.command_timeout();
+                let timeout = entry.request.timing().command_timeout();
                 // The rule that this breaks forbids the command.
                 let _ = core.store.release(&entry.release_command(), timeout).await;
             });

@@ -59,7 +59,10 @@ impl DueRenewal {
     /// Returns what all holds of a batch have in common: the command timeout and the durability.
     fn batch_key(&self) -> (Duration, Durability) {
         let request = &self.entry.request;
-        (request.timing.command_timeout(), request.durability)
+        (
+            request.timing().command_timeout(),
+            request.options.durability(),
+        )
     }
 }
 
@@ -152,7 +155,7 @@ impl BatchOutcome {
                     return;
                 };
                 self.slack = Some(self.slack.map_or(slack, |shortest| shortest.min(slack)));
-                if slack < entry.request.timing.lease / 3 {
+                if slack < entry.request.timing().lease / 3 {
                     self.slow.push((entry.clone(), slack));
                 }
             }
@@ -181,7 +184,7 @@ fn log_failed(core: &Arc<Core>, failed: &[(Arc<RegistryEntry>, StoreError)]) {
         |entry: &&Arc<RegistryEntry>| entry.peek(Acquisition::state) == AcquisitionState::Held;
     let held = entries().filter(is_held).map(|entry| entry.owner);
     let first = &first_to_expire.entry;
-    let in_last_third = first_to_expire.remaining() < first.request.timing.lease / 3;
+    let in_last_third = first_to_expire.remaining() < first.request.timing().lease / 3;
     let now = core.clock.now();
     let Some(holds) = core.renewal_log.record_failed(held, in_last_third, now) else {
         return;

@@ -29,7 +29,7 @@ pub(crate) async fn shut_down(core: Arc<Core>) {
             let core = task_core;
             // A body notices the loss at its next await and ends by itself. A body that does not
             // await gets as long as its lease would have lasted.
-            let lease = entry.request.timing.lease;
+            let lease = entry.request.timing().lease;
             let _ = tokio::time::timeout(lease, entry.wait_for_bodies()).await;
             driver::release_in_background(&core, &entry);
             drop(token);

@@ -16,7 +16,7 @@ use crate::util::clock::BootInstant;
 impl HoldHandle {
     /// Returns the time since the send of the last command that proved the hold.
     pub(crate) fn unconfirmed_for(&self) -> Duration {
-        let validity = self.entry.request.timing.validity();
+        let validity = self.entry.request.timing().validity();
         let proven = self.safe_until() - validity;
         // An unconfirmed grant is valid for less, and its hold began with its proof.
         self.core.clock.now().since(proven.max(self.hold.since))

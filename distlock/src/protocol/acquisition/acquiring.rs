@@ -139,7 +139,7 @@ impl Acquiring {
                     self.fail(request);
                     return None;
                 }
-                let command_timeout = request.timing.command_timeout();
+                let command_timeout = request.timing().command_timeout();
                 let timeout = if request.is_try_acquire() {
                     command_timeout
                 } else {
@@ -152,7 +152,7 @@ impl Acquiring {
                 Some(Action::Acquire { wait, timeout })
             }
             AcquireStep::Confirm => {
-                let timeout = request.timing.command_timeout();
+                let timeout = request.timing().command_timeout();
                 self.next = AcquireStep::AwaitConfirmation(late_at(now, timeout));
                 Some(Action::Confirm { timeout })
             }
@@ -191,7 +191,7 @@ impl Acquiring {
             }
             // The server's time was not known well enough, so nothing was applied. Now it is known.
             AcquireReply::Late => {
-                let late = StoreError::timed_out(request.timing.command_timeout());
+                let late = StoreError::timed_out(request.timing().command_timeout());
                 self.wait_reason = Some(WaitReason::Error(late));
                 if request.is_try_acquire() && self.was_late {
                     self.fail(request);
@@ -232,7 +232,7 @@ impl Acquiring {
         // A timeout that the end of the wait cut short says less than the reason before it.
         let cut_short = error.outage == Outage::TimedOut
             && !request.is_try_acquire()
-            && self.wait < request.timing.command_timeout();
+            && self.wait < request.timing().command_timeout();
         if self.wait_reason.is_none() || !cut_short {
             self.wait_reason = Some(WaitReason::Error(error));
         }
@@ -252,7 +252,9 @@ impl Acquiring {
     ) {
         match self.next {
             // This is not a loss, because no body ran under the grant.
-            AcquireStep::AwaitConfirmation(_) if request.durability.is_none() => self.restart(),
+            AcquireStep::AwaitConfirmation(_) if request.options.durability().is_none() => {
+                self.restart()
+            }
             _ => self.handle_failure(request, error, now),
         }
     }

@@ -38,7 +38,7 @@ impl Downgrading {
         if now < self.repeat_at {
             return None;
         }
-        let command_timeout = request.timing.command_timeout();
+        let command_timeout = request.timing().command_timeout();
         let timeout = command_timeout.min(self.valid_until().since(now));
         self.repeat_at = now + command_timeout;
         let token = self.write.hold().token;

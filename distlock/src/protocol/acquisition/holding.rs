@@ -56,7 +56,7 @@ impl Holding {
         } else {
             now
         };
-        let safe_until = hold::safe_until(from, request.timing);
+        let safe_until = hold::safe_until(from, request.timing());
         if now >= safe_until {
             return None;
         }
@@ -76,11 +76,11 @@ impl Holding {
     /// with `min_replicas` or `fsync` always must (R38), and a call that runs at most once (P3).
     pub(super) fn granted(request: &Request, grant: &Grant, now: BootInstant) -> Option<Self> {
         let is_checked_first = request.once.is_some() && rule!(confirm_once);
-        if !request.durability.is_none() || is_checked_first {
+        if !request.options.durability().is_none() || is_checked_first {
             return None;
         }
         let limit = first_limit(request, now);
-        let safe_until = hold::granted_until(grant, request.timing, now)?;
+        let safe_until = hold::granted_until(grant, request.timing(), now)?;
         let safe_until = hold::limited(safe_until, limit);
         let origin = GrantOrigin {
             path: AcquirePath::HandedOff,
@@ -96,7 +96,7 @@ impl Holding {
             )),
             limit,
             is_confirmed: false,
-            attempt: RenewalAttempt::At(now + request.timing.confirm_delay()),
+            attempt: RenewalAttempt::At(now + request.timing().confirm_delay()),
             last_error: None,
         })
     }
@@ -128,7 +128,7 @@ impl Holding {
     pub(super) fn claim_by(&self, request: &Request) -> BootInstant {
         let safe_until = self.hold.safe_until().unwrap_or(BootInstant(0));
         let half = BootInstant(self.hold.since.0.midpoint(safe_until.0));
-        half.min(self.hold.since + request.timing.command_timeout() * 2)
+        half.min(self.hold.since + request.timing().command_timeout() * 2)
     }
 
     pub(super) fn action(&mut self, request: &Request, now: BootInstant) -> Option<Action> {
@@ -144,7 +144,7 @@ impl Holding {
         // time for that. The first reply counts.
         let timeout = self.hold.safe_until()?.since(now);
         self.attempt =
-            RenewalAttempt::At(now + request.timing.short_grant_timing().command_timeout());
+            RenewalAttempt::At(now + request.timing().short_grant_timing().command_timeout());
         Some(Action::Confirm { timeout })
     }
 
@@ -192,7 +192,7 @@ impl Holding {
             Err(RenewalFailure::Revoked) => return Some(LossReason::Revoked { by: None }),
             Err(RenewalFailure::Error(error)) => {
                 self.note_failure(&error);
-                let retry_at = sent_at + request.timing.renew_retry_interval();
+                let retry_at = sent_at + request.timing().renew_retry_interval();
                 self.attempt = RenewalAttempt::At(retry_at.max(now));
             }
         }
@@ -202,7 +202,7 @@ impl Holding {
     /// Makes the first confirmation due. A repeated one keeps its time, because its predecessor may
     /// still get a reply.
     pub(super) fn confirm_now(&mut self, request: &Request, now: BootInstant) {
-        let first = self.hold.since + request.timing.confirm_delay();
+        let first = self.hold.since + request.timing().confirm_delay();
         if !self.is_confirmed && matches!(self.attempt, RenewalAttempt::At(at) if at == first) {
             self.attempt = RenewalAttempt::At(now);
         }
@@ -245,7 +245,7 @@ impl Holding {
         } else {
             now
         };
-        let safe_until = hold::safe_until(from, request.timing);
+        let safe_until = hold::safe_until(from, request.timing());
         // A proof that comes too late changes nothing, because a lost hold stays lost (R15).
         let safe_until = hold::limited(safe_until, self.limit);
         self.hold.extend(safe_until, now);
@@ -258,7 +258,7 @@ impl Holding {
         if self.limit.is_some() && self.hold.safe_until() >= self.limit {
             return RenewalAttempt::NoMore;
         }
-        let every = request.timing.renew_interval();
+        let every = request.timing().renew_interval();
         let grid = u64::try_from((every / 16).as_nanos()).unwrap_or(1).max(1);
         let next = proven + every;
         RenewalAttempt::At(BootInstant(next.0 - next.0 % grid))

@@ -319,7 +319,7 @@ impl Acquisition {
                 }
                 // Most likely only the replicas are missing: acquires again, and keeps what it has.
                 // The store has the grant, even if this confirmation was not sent.
-                Err(error) if !self.request.durability.is_none() => {
+                Err(error) if !self.request.options.durability().is_none() => {
                     acquiring.handle_failure(&self.request, error.mark_sent(), now);
                 }
                 // This is not a loss, because no body ran under the grant.
@@ -432,7 +432,7 @@ impl Acquisition {
     /// not claimed, and a release of what the store has forgotten by now.
     pub(crate) fn handle_time(&mut self, now: BootInstant) {
         let may_extend = self.may_extend();
-        let timed_out = || StoreError::timed_out(self.request.timing.command_timeout());
+        let timed_out = || StoreError::timed_out(self.request.timing().command_timeout());
         match &mut self.stage {
             Stage::Acquiring(acquiring) => {
                 if acquiring.is_late(now) {

@@ -123,7 +123,7 @@ impl Releasing {
             ReleaseStep::SendAt(at) if at <= now => {}
             _ => return None,
         }
-        let timeout = request.timing.command_timeout();
+        let timeout = request.timing().command_timeout();
         let keep_for = self.keep_for.saturating_sub(now.since(self.began));
         if self.attempts == 0 {
             self.first_sent_at = Some(now);
@@ -234,7 +234,7 @@ impl Releasing {
 
     /// Returns when all state in the store has expired.
     fn expires_at(&self, request: &Request) -> BootInstant {
-        let lock_expires_at = self.began.max(self.late_until) + request.timing.ttl();
+        let lock_expires_at = self.began.max(self.late_until) + request.timing().ttl();
         self.queue_entry_expires_at
             .map_or(lock_expires_at, |at| at.max(lock_expires_at))
     }
