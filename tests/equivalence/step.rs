@@ -256,7 +256,7 @@ impl Step {
                         let release = Release {
                             target: target(name, kind, owner, ENTRY),
                             keep_for,
-                            after_unanswered: false,
+                            unanswered_until: None,
                             success,
                         };
                         let released = store.release(&release, LIMIT).await?;
@@ -393,7 +393,7 @@ async fn renew_and_release(
         let release = Release {
             target: target(&keys[*key], Kind::Mutex, *owner, timing),
             keep_for: Duration::ZERO,
-            after_unanswered: false,
+            unanswered_until: None,
             success: None,
         };
         were_held.push(store.release(&release, LIMIT).await?.was_held);

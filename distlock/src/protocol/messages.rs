@@ -336,8 +336,9 @@ pub(crate) struct Release<'a> {
     pub(crate) target: Target<'a>,
     /// The time for which a held lock stays taken.
     pub(crate) keep_for: Duration,
-    /// Set if an acquire of this owner went unanswered, so it may be applied after this release.
-    pub(crate) after_unanswered: bool,
+    /// Until when an acquire of this owner that went unanswered may be applied after this release.
+    /// The store rejects it, or says when to release again.
+    pub(crate) unanswered_until: Option<BootInstant>,
     /// What succeeded, under the hold with this token; `None` if nothing is recorded.
     pub(crate) success: Option<(&'a Once, FencingToken)>,
 }

@@ -36,7 +36,7 @@ pub(crate) enum Action {
         /// The token of the hold whose success is to be recorded.
         succeeded_under: Option<FencingToken>,
         /// Set if an acquire went unanswered, so that it may be applied after this release.
-        after_unanswered: bool,
+        unanswered_until: Option<BootInstant>,
         timeout: Duration,
     },
 }

@@ -16,6 +16,7 @@ use crate::protocol::messages::{Confirm, Inspect, Release};
 use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
 use crate::store::{LockStore, Settings, StoreEvent, StoreResult};
+use crate::util::clock::{BootInstant, Clock};
 use crate::util::random::SystemRandom;
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -117,15 +118,15 @@ impl Client {
     }
 
     fn release(&self, name: &str, owner: u64) -> bool {
-        self.release_after(name, owner, false)
+        self.release_after(name, owner, None)
     }
 
-    fn release_after(&self, name: &str, owner: u64, after_unanswered: bool) -> bool {
+    fn release_after(&self, name: &str, owner: u64, unanswered_until: Option<BootInstant>) -> bool {
         let key = key(name);
         let release = Release {
             target: target(&key, Kind::Mutex, OwnerId(owner), Timing::new(LEASE)),
             keep_for: Duration::ZERO,
-            after_unanswered,
+            unanswered_until,
             success: None,
         };
         let released = at_once(self.store.release(&release, WITHIN));
@@ -186,12 +187,13 @@ fn an_acquire_after_its_release_is_rejected() {
     let world = World::new();
     let a = world.client();
     let acquire = |owner| a.acquire_with("k", owner, LEASE, ms(0));
-    assert!(!a.release_after("k", 1, true));
+    let until = Some(world.clock.now() + WITHIN);
+    assert!(!a.release_after("k", 1, until));
     assert!(acquire(1).unwrap_err().is_unanswered());
     assert_eq!(a.inspect("k").holders.len(), 0);
     a.take("k", 2);
     a.release("k", 2);
-    world.clock.advance(Duration::from_secs(60));
+    world.clock.advance(Duration::from_secs(61));
     acquire(1).expect("the server has forgotten it");
 }
 

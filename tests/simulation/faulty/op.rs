@@ -204,7 +204,7 @@ impl Op {
                 let release = Release {
                     target: target(key, *kind, *owner, Timing::new(Duration::from_secs(1))),
                     keep_for: *keep_for,
-                    after_unanswered: false,
+                    unanswered_until: None,
                     success: success.as_ref().map(|(once, token)| (once, *token)),
                 };
                 let released = at_once(store.release(&release, timeout));

@@ -164,7 +164,7 @@ impl RegistryEntry {
             target: self.target(),
             keep_for: Duration::ZERO,
             success: None,
-            after_unanswered: false,
+            unanswered_until: None,
         }
     }
 

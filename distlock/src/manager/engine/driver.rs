@@ -249,7 +249,7 @@ impl Sending {
         let Action::Release {
             keep_for,
             succeeded_under,
-            after_unanswered,
+            unanswered_until,
             ..
         } = self.action
         else {
@@ -258,7 +258,7 @@ impl Sending {
         let once = self.entry.request.once.as_ref();
         Some(Release {
             keep_for,
-            after_unanswered,
+            unanswered_until,
             success: once.zip(succeeded_under),
             ..self.entry.release_command()
         })

@@ -28,8 +28,8 @@ pub(super) struct Acquiring {
     wait: Duration,
     /// Set while the acquisition is queued, as far as is known.
     has_queue_entry: bool,
-    /// Set once an acquire got no reply, so that it may be applied at any time until its apply-by.
-    was_unanswered: bool,
+    /// Until when an acquire that got no reply may be applied.
+    unanswered_until: Option<BootInstant>,
     was_late: bool,
     backoff: Backoff,
     wait_reason: Option<WaitReason>,
@@ -74,7 +74,7 @@ impl Acquiring {
             was_stored: false,
             wait: Duration::ZERO,
             has_queue_entry: false,
-            was_unanswered: false,
+            unanswered_until: None,
             was_late: false,
             backoff: BACKOFF,
             wait_reason,
@@ -96,9 +96,9 @@ impl Acquiring {
         )
     }
 
-    /// Returns true if an acquire got no reply.
-    pub(super) fn was_unanswered(&self) -> bool {
-        self.was_unanswered
+    /// Returns until when an acquire that got no reply may be applied.
+    pub(super) fn unanswered_until(&self) -> Option<BootInstant> {
+        self.unanswered_until
     }
 
     pub(super) fn is_acquire_in_flight(&self) -> bool {
@@ -226,7 +226,9 @@ impl Acquiring {
             self.may_be_stored = self.was_stored;
             self.backoff.reset();
         } else {
-            self.was_unanswered |= !error.outage.is_rejection();
+            if !error.outage.is_rejection() {
+                self.unanswered_until = Some(now + request.timing().command_timeout());
+            }
         }
         let stop = request.is_try_acquire() || !error.outage.is_transient();
         // A timeout that the end of the wait cut short says less than the reason before it.

@@ -63,8 +63,9 @@ pub(crate) struct Acquisition {
     stage: Stage,
     /// Counts the acquire commands, the confirmations before a hold, and the releases.
     commands: u32,
-    /// Set once an acquire got no reply. The release is then repeated after its apply-by (R2).
-    was_unanswered: bool,
+    /// Until when an acquire without a reply may be applied, and the owner would then have to be
+    /// released again (R2).
+    unanswered_until: Option<BootInstant>,
     /// The hold, kept after it has ended.
     hold: Option<Arc<Hold>>,
     /// How the hold ended, once it has.
@@ -122,7 +123,7 @@ impl Acquisition {
             request,
             stage: Stage::Acquiring(Box::new(Acquiring::new(wait_reason))),
             commands: 0,
-            was_unanswered: false,
+            unanswered_until: None,
             hold: None,
             end: None,
             outcome: None,
@@ -693,7 +694,7 @@ impl Acquisition {
 
     fn begin_hold(&mut self, held: Holding) {
         if let Some(acquiring) = self.acquiring() {
-            self.was_unanswered = acquiring.was_unanswered();
+            self.unanswered_until = acquiring.unanswered_until();
         }
         self.hold = Some(held.hold().clone());
         self.stage = Stage::Held(held);
@@ -761,12 +762,15 @@ impl Acquisition {
             self.stage = Stage::Ended;
             return;
         }
-        self.was_unanswered = acquiring.was_unanswered() || acquiring.is_acquire_in_flight();
+        let in_flight = acquiring.is_acquire_in_flight();
+        let in_flight = in_flight.then(|| now + self.request.timing().command_timeout());
+        self.unanswered_until = in_flight.or(acquiring.unanswered_until());
         self.begin_release(self.releasing(now), true);
     }
 
     fn releasing(&self, now: BootInstant) -> Releasing {
-        Releasing::new(now).after_unanswered(self.was_unanswered && rule!(cancel_twice))
+        let until = self.unanswered_until.filter(|_| rule!(cancel_twice));
+        Releasing::new(now).after_unanswered(until)
     }
 
     fn begin_release(&mut self, releasing: Releasing, has_queue_entry: bool) {

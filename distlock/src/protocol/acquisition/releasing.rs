@@ -34,8 +34,9 @@ pub(super) struct Releasing {
     safe_until: Option<BootInstant>,
     /// The time until which the store keeps the queue entry, if there may be one.
     queue_entry_expires_at: Option<BootInstant>,
-    /// Set until a release was answered, if an acquire may be applied after it (R2).
-    after_unanswered: bool,
+    /// Until when an acquire may be applied after the release. `None` once a release was answered
+    /// (R2).
+    unanswered_until: Option<BootInstant>,
     /// The time until which such an acquire may be applied.
     late_until: BootInstant,
     /// Set if an acquire was applied after the release in flight was sent.
@@ -73,7 +74,7 @@ impl Releasing {
             began: now,
             safe_until: None,
             queue_entry_expires_at: None,
-            after_unanswered: false,
+            unanswered_until: None,
             late_until: now,
             sends_again: false,
             may_be_applied: false,
@@ -109,9 +110,9 @@ impl Releasing {
     }
 
     /// Has the release repeated once no acquire can be applied any longer.
-    pub(super) fn after_unanswered(self, after_unanswered: bool) -> Self {
+    pub(super) fn after_unanswered(self, unanswered_until: Option<BootInstant>) -> Self {
         Releasing {
-            after_unanswered,
+            unanswered_until,
             ..self
         }
     }
@@ -136,7 +137,7 @@ impl Releasing {
         Some(Action::Release {
             keep_for,
             succeeded_under: self.succeeded_under,
-            after_unanswered: self.after_unanswered,
+            unanswered_until: self.unanswered_until,
             timeout,
         })
     }
@@ -266,7 +267,7 @@ impl Releasing {
                 return ReleaseOutcome::Unconfirmed;
             }
         };
-        self.after_unanswered = false;
+        self.unanswered_until = None;
         if let Some(after) = reply.repeat_after {
             self.late_until = now + after;
         }

@@ -187,8 +187,8 @@ impl LockStore for MemoryStore {
     async fn release(&self, release: &Release<'_>, _: Duration) -> StoreResult<ReleaseReply> {
         let (owner, kind) = (release.target.owner, release.target.kind.lock_kind());
         self.run(|locks, context| {
-            if release.after_unanswered {
-                locks.cancel(context.owner_id(owner), context.now);
+            if let Some(until) = release.unanswered_until {
+                locks.cancel(context.owner_id(owner), until);
             }
             locks.with_kind(release.target.key, kind, context.now, |lock| {
                 let is_recorded = release

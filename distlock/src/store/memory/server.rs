@@ -21,8 +21,8 @@ use crate::util::clock::{BootClock, BootInstant, Clock, ServerTime};
 /// progress even if every call uses a new key.
 const SWEPT_PER_CALL: usize = 2;
 
-/// How long a thread may take from its decision to acquire until its acquire runs.
-const CANCELLED_FOR: Duration = Duration::from_secs(60);
+/// How much longer than its timeout a thread may take until its acquire runs.
+const MAX_DELAY: Duration = Duration::from_secs(60);
 
 /// The counterpart of a Redis server. Clones are the same server.
 #[derive(Clone)]
@@ -182,8 +182,9 @@ impl MemoryLocks {
     }
 
     /// Rejects the acquires of an owner from now on.
-    pub(super) fn cancel(&mut self, owner_id: Owner, now: BootInstant) {
-        self.cancelled.push_back((owner_id, now + CANCELLED_FOR));
+    pub(super) fn cancel(&mut self, owner_id: Owner, unanswered_until: BootInstant) {
+        let until = unanswered_until + MAX_DELAY;
+        self.cancelled.push_back((owner_id, until));
     }
 
     /// Fails if the owner was already released.

@@ -127,8 +127,8 @@ fn the_end_of_a_wait_reports_its_obstacle_and_is_released() {
 fn a_late_reply_is_not_awaited() {
     let unanswered = |acquisition: &mut Acquisition, now| match acquisition.poll_action(true, now) {
         Some(Action::Release {
-            after_unanswered, ..
-        }) => after_unanswered,
+            unanswered_until, ..
+        }) => unanswered_until.is_some(),
         other => panic!("{other:?}"),
     };
     let mut acquisition = sent();

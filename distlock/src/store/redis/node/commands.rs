@@ -96,7 +96,7 @@ impl Node {
                 break;
             }
         }
-        released.repeat_after = (release.after_unanswered && rule!(cancel_twice))
+        released.repeat_after = (release.unanswered_until.is_some() && rule!(cancel_twice))
             .then(|| server_clock.time_until_rejected(client.clock.now(), timeout));
         Ok(released)
     }

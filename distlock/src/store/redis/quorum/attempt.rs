@@ -87,6 +87,7 @@ impl Attempt {
         if !traces.may_be_stored {
             return None;
         }
+        let now = node.shared.client.clock.now();
         let release = Release {
             target: Target {
                 key: &self.key,
@@ -96,7 +97,7 @@ impl Attempt {
                 durability: Durability::NONE,
             },
             keep_for,
-            after_unanswered: traces.was_unanswered,
+            unanswered_until: traces.was_unanswered.then_some(now + timeout),
             success: None,
         };
         Some(node.release(&release, timeout).await)
