@@ -237,7 +237,7 @@ impl TestLocks {
         let rule = self.script.add(self.manager.core(), rule);
         let script = self.script.clone();
         let lose = async move { script.lose(hold, loss, rule).await };
-        self.manager.core().executor.poll_or_spawn(lose);
+        self.manager.core().executor.run_or_spawn(lose);
     }
 
     /// Waits until the lock of this key is held, for example by a spawned task, however long that

@@ -58,7 +58,7 @@ impl Executor {
     }
 
     /// Polls the work once in place if `inline` is set, and spawns it if it is still pending.
-    pub(crate) fn poll_or_spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn run_or_spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         if !self.inline {
             self.spawn(work);
             return;

@@ -432,17 +432,13 @@ impl Registry {
     /// Returns how long the driver may sleep; `None` if nothing is due. What is repeated counts
     /// only if it may be sent. The result is at most `MAX_WATCHDOG_SLEEP`, because a timer may
     /// sleep through a suspend.
-    pub(crate) fn plan_sleep(
-        &self,
-        now: BootInstant,
-        may_retry: bool,
-        may_release: bool,
-    ) -> Option<Duration> {
+    pub(crate) fn plan_sleep(&self, now: BootInstant, may_repeat: bool) -> Option<Duration> {
+        let may_release = may_repeat && self.room() > 0;
         let mut index = lock(&self.index);
         let due = [
             index.due.first(),
-            index.retries.first().filter(|_| may_retry),
-            index.releases.first().filter(|_| may_retry && may_release),
+            index.retries.first().filter(|_| may_repeat),
+            index.releases.first().filter(|_| may_release),
         ];
         let next = due.into_iter().flatten().map(|(due, _)| *due).min();
         let sleep = next.map(|next| next.since(now).min(MAX_WATCHDOG_SLEEP));

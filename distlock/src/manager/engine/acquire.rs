@@ -93,7 +93,7 @@ pub(crate) async fn acquire_all(
     };
     let (replied, reply) = oneshot::channel();
     core.executor
-        .poll_or_spawn(driver::send_all(core.clone(), sending, replied));
+        .run_or_spawn(driver::send_all(core.clone(), sending, replied));
     // No result comes if the I/O thread no longer runs.
     if let Ok(Err(error)) = reply.await
         && error.is_unanswered()

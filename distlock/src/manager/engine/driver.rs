@@ -56,10 +56,7 @@ pub(crate) async fn run(core: Arc<Core>) {
 
 /// Waits until something is due, or the store can be used again.
 async fn wait(core: &Core, is_usable: bool) {
-    let has_room = core.registry.room() > 0;
-    let sleep = core
-        .registry
-        .plan_sleep(core.clock.now(), is_usable, has_room);
+    let sleep = core.registry.plan_sleep(core.clock.now(), is_usable);
     let sleep = async {
         match sleep {
             Some(sleep) => tokio::time::sleep(sleep).await,
@@ -146,7 +143,7 @@ impl Sending {
             return None;
         }
         let executor = self.core.executor.clone();
-        executor.poll_or_spawn(self.send());
+        executor.run_or_spawn(self.send());
         None
     }
 
@@ -400,7 +397,7 @@ pub(crate) fn release_in_background(core: &Arc<Core>, entry: &Arc<RegistryEntry>
             .flatten()
     });
     if let Some(sending) = sending {
-        core.executor.poll_or_spawn(sending.send());
+        core.executor.run_or_spawn(sending.send());
     }
 }
 

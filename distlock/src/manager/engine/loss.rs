@@ -34,7 +34,7 @@ pub(crate) fn log(hold: HoldHandle, end: HoldEnd) {
         return;
     }
     let token = core.loss_lines.token();
-    core.clone().executor.poll_or_spawn(async move {
+    core.clone().executor.run_or_spawn(async move {
         let (current_holder, newer_token) = query_store(&hold).await;
         core.spawn_logging(move || {
             logging::lost(&hold, &end, Some(&current_holder), newer_token);

@@ -25,7 +25,7 @@ pub(crate) async fn shut_down(core: Arc<Core>) {
     let releases = TaskTracker::new();
     for entry in held {
         let (task_core, token) = (core.clone(), releases.token());
-        core.executor.poll_or_spawn(async move {
+        core.executor.run_or_spawn(async move {
             let core = task_core;
             // A body notices the loss at its next await and ends by itself. A body that does not
             // await gets as long as its lease would have lasted.
