@@ -1,6 +1,7 @@
 //! Internals that the proofs of this project use, and tests that must be inside the library.
 //! Compiled into the library if the flag `distlock_inside` is set (`.cargo/config.toml`).
 
+pub use self::pair::Pair;
 pub use crate::protocol::rules::Rules;
 
 use std::sync::Arc;
@@ -59,6 +60,7 @@ mod ahead;
 #[cfg(test)]
 #[path = "../equivalence/mod.rs"]
 mod equivalence;
+mod pair;
 #[cfg(any(sabotage, test))]
 #[cfg_attr(
     not(sabotage),

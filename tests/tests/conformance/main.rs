@@ -24,6 +24,8 @@ mod kinds;
 mod loss;
 mod metadata;
 mod once;
+#[cfg(distlock_inside)]
+mod pair;
 mod paused;
 mod queues;
 mod reentry;

@@ -204,6 +204,15 @@ fn rust_code_of_the_book_is_run() {
     }
 }
 
+/// The first test that CONTRIBUTING.md shows is one that runs.
+#[test]
+fn the_first_test_is_run() {
+    let tests = document("tests/tests/conformance/pair.rs");
+    let shown = blocks(&document("CONTRIBUTING.md"));
+    let mut shown = shown.iter().filter(|block| block.language == "rust");
+    assert!(shown.clone().count() > 0 && shown.all(|block| tests.contains(&block.text)));
+}
+
 #[test]
 fn commands_that_are_not_run_are_found() {
     let test = r#"Commands::of("d.md", "a"); typed("d.md", "cargo run -- -x");"#;
