@@ -32,6 +32,11 @@ const EDITS: &[Edit] = &[
         "now_text + ttl * 1000)\n  if expires < next_expiry then next_expiry = expires end",
         "now_text + ttl * 1000)",
     ),
+    (
+        "K4: grants and next",
+        "if expires < l.next_expiry then l.next_expiry = expires end\n  local",
+        "local",
+    ),
     ("K4: shortens", "if expires > latest then", "if false then"),
     (
         "R7: the head",

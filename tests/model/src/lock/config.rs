@@ -2,9 +2,7 @@
 
 use std::fmt;
 
-use super::reentry::Trees;
 use super::steps::Lock;
-use super::timed::Timed;
 use crate::explore::{Report, Search, run};
 use crate::scenario::{Scenario, Setup, faults, rules};
 
@@ -83,24 +81,6 @@ rules! {
     one_kind,
     /// Permits are granted by the number of their own call, not by that of the last grant.
     own_number,
-    /// A script recounts at the earliest expiry.
-    recounts_when_due,
-    /// A script recounts once the clock is behind the time of a record.
-    recounts_after_step,
-    /// A recount shortens a record that lives for longer than its own TTL.
-    recount_shortens,
-    /// A grant lowers the earliest expiry.
-    grant_lowers_expiry,
-    /// A renewal lowers the earliest expiry.
-    renewal_lowers_expiry,
-    /// A renewal never lowers the time of the records.
-    renewal_keeps_time,
-    /// A call tree re-enters its hold only with a kind that the hold covers.
-    reenters_by_kind,
-    /// A write inside a read is rejected.
-    rejects_upgrade,
-    /// Permits that a call tree could never have together are rejected.
-    adds_permits,
 }
 
 faults! {
@@ -136,8 +116,6 @@ faults! {
     downgrades,
     /// An operator revokes all holds with one token.
     revocations,
-    /// The clock of the server steps back.
-    clock_steps,
 }
 
 /// Ticks until a command is too late to be applied, and its client stops waiting for the reply.
@@ -187,8 +165,6 @@ pub struct Request {
 
 /// A mutex.
 pub(crate) const ONLY: Request = Request::permits(1, 1);
-/// A mutex of a call tree, which is not a limit of one permit.
-pub(crate) const MUTEX: Request = Request::permits(8, 8);
 /// A reader. The real capacity is 1000.
 pub(crate) const READ: Request = Request::permits(1, 9);
 /// A writer.
@@ -202,7 +178,7 @@ impl Request {
 
     /// Returns true for requests of one kind of lock. Only permits have small capacities.
     pub(crate) fn is_kind(self, other: Request) -> bool {
-        self.capacity == other.capacity || self.capacity.max(other.capacity) < MUTEX.capacity
+        self.capacity == other.capacity || self.capacity.max(other.capacity) < READ.capacity
     }
 
     /// Returns true for readers and writers.
@@ -253,36 +229,22 @@ impl Scope {
     }
 }
 
-/// The part of the lock that is modeled.
-#[derive(Clone, Copy, Debug)]
-pub enum Part {
-    /// The protocol.
-    Protocol(Scope),
-    /// The bookkeeping by the server's clock.
-    Clock,
-    /// Re-entry in call trees, one for each call.
-    Trees,
-}
-
-impl fmt::Display for Part {
+impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Part::Protocol(scope) = self else {
-            return write!(f, " of {self:?}");
-        };
-        if !scope.requests.is_empty() {
-            write!(f, " of {:?}", scope.requests)?;
+        if !self.requests.is_empty() {
+            write!(f, " of {:?}", self.requests)?;
         }
-        if !scope.processes.is_empty() {
-            write!(f, " in processes of {:?}", scope.processes)?;
+        if !self.processes.is_empty() {
+            write!(f, " in processes of {:?}", self.processes)?;
         }
-        if scope.is_coarse {
+        if self.is_coarse {
             return write!(f, ", coarse");
         }
         let Durations {
             lease,
             grant,
             doubt,
-        } = scope.durations;
+        } = self.durations;
         write!(
             f,
             ", {lease}/{grant} ticks{}",
@@ -291,19 +253,14 @@ impl fmt::Display for Part {
     }
 }
 
-impl Setup for Part {
+impl Setup for Scope {
     type Rules = Rules;
     type Faults = Faults;
 
     fn run(scenario: &Config, search: Search) -> Report {
-        let check = &scenario.check;
-        match scenario.setup {
-            Part::Protocol(scope) => run(Lock::new(scenario, scope), check, search),
-            Part::Clock => run(Timed(scenario.clone()), check, search),
-            Part::Trees => run(Trees(scenario.clone()), check, search),
-        }
+        run(Lock::new(scenario), &scenario.check, search)
     }
 }
 
 /// A scenario of this model.
-pub type Config = Scenario<Part>;
+pub type Config = Scenario<Scope>;

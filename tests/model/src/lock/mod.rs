@@ -53,9 +53,7 @@
 //! applied at any later time or never. Pushes and renewals are not ordered with commands. A push can
 //! be lost. There are no ticks. Time is what safe deadlines guarantee: the record of a live holder
 //! expires only after the client no longer considers its hold valid. A call that could not confirm
-//! its grant ends. `timed.rs` models the clock apart from the protocol, and with it the decision
-//! when the server recounts its holders. `reentry.rs` models the requests of a call tree for a lock
-//! that the tree holds.
+//! its grant ends.
 //!
 //! **A resource** of readers and writers checks tokens: it accepts a token that is at least as large
 //! as all that it has seen. A write of an ended hold may still be in flight to it.
@@ -70,6 +68,9 @@
 //!
 //! - Clocks that drift or step; the estimate of the server's time is exact. The choice to confirm a
 //!   fresh grant first ([`Durations::doubt`]) models an unknown or outdated estimate.
+//! - When a script recounts the holders of a counted lock. `equivalence::rules` removes each of these
+//!   rules from the scripts.
+//! - Nested calls for a lock that the call tree holds.
 //! - Several keys, `try_acquire`, `min_hold`, `max_hold`, `max_waiters`, shutdown.
 //! - The types of the keys, on which a script of another kind of lock fails. Here, kinds are
 //!   compared.
@@ -93,15 +94,13 @@ mod client;
 mod config;
 mod network;
 mod protocol;
-mod reentry;
 mod scenarios;
 mod server;
 mod state;
 mod steps;
 mod time;
-mod timed;
 mod tokens;
 mod wire;
 
-pub use config::{Config, Durations, Faults, Part, Request, Rules, Scope};
+pub use config::{Config, Durations, Faults, Request, Rules, Scope};
 pub use scenarios::{KINDS, clean, deep, every_step, removals};

@@ -1,8 +1,8 @@
 //! The scenarios that are explored.
 
 use super::config::{
-    Config, DOUBT, Durations, Faults, LONG, ONLY, Part, READ, Request, Rules, SHORT, Scope,
-    UNTIMED, WRITE,
+    Config, DOUBT, Durations, Faults, LONG, ONLY, READ, Request, Rules, SHORT, Scope, UNTIMED,
+    WRITE,
 };
 use crate::explore::Claim::*;
 use crate::rule;
@@ -28,7 +28,7 @@ fn protocol(calls: &'static [u8], scope: Scope, faults: Faults) -> Config {
     let safe = [Exclusive, Proven, TokensRise, InOrder, NothingLeft];
     let others = [Served, ServedAtOnce, Counted, Lifetime, Fenced];
     let claims = [safe, others].concat();
-    Scenario::new(calls, Rules::ALL, Part::Protocol(scope), faults, &claims)
+    Scenario::new(calls, Rules::ALL, scope, faults, &claims)
 }
 
 /// Returns a scenario of a mutex in the detailed network.
@@ -44,9 +44,7 @@ fn scenario(calls: &'static [u8], durations: Durations, faults: Faults) -> Confi
 
 /// Sets the requests, and the number of clients of each process.
 fn of(mut scenario: Config, requests: &'static [Request], processes: &'static [u8]) -> Config {
-    if let Part::Protocol(scope) = &mut scenario.setup {
-        *scope = Scope::of(requests, processes, scope.durations);
-    }
+    scenario.setup = Scope::of(requests, processes, scenario.setup.durations);
     scenario
 }
 
@@ -107,16 +105,6 @@ coarse! {
     deletion: [READ, READ, WRITE], [], NONE.revocations(2).crashes(1), false;
 }
 
-fn clock() -> Config {
-    let faults = NONE.clock_steps(2);
-    Scenario::new(&[1, 1], Rules::ALL, Part::Clock, faults, &[Counted])
-}
-
-fn trees() -> Config {
-    let claims = [Exclusive, ServedAtOnce];
-    Scenario::new(&[1, 1], Rules::ALL, Part::Trees, NONE, &claims)
-}
-
 /// A process with a holder and a waiter, and a waiter of another process.
 fn waiter(faults: Faults) -> Config {
     of(three(faults), &[], &[2, 1])
@@ -162,8 +150,6 @@ pub fn clean() -> Vec<Config> {
         two(NONE.revocations(1).late_ticks(1)),
         of(three(NONE.revocations(1)), &[READ, READ, WRITE], &[]),
         two(NONE.revocations(1).crashes(1)),
-        clock(),
-        trees(),
     ];
     all.extend(coarse());
     all
@@ -208,8 +194,8 @@ macro_rules! removals {
     ($($rule:ident: $scenario:expr, $($claim:ident),*;)*) => {
         /// Every rule that the protocol depends on, with a small exploration that needs it.
         #[must_use]
-        pub fn removals() -> Vec<Removal<Part>> {
-            vec![$(Removal::<Part>::new(rule!($rule), $scenario, &[$($claim),*]),)*]
+        pub fn removals() -> Vec<Removal<Scope>> {
+            vec![$(Removal::<Scope>::new(rule!($rule), $scenario, &[$($claim),*]),)*]
         }
     };
 }
@@ -269,15 +255,6 @@ removals! {
     record_not_number: permits(), Exclusive;
     one_kind: kinds(), Exclusive;
     own_number: numbers(), Exclusive;
-    recounts_when_due: clock(), Counted;
-    recounts_after_step: clock(), Counted;
-    recount_shortens: clock(), Counted;
-    grant_lowers_expiry: clock(), Counted;
-    renewal_lowers_expiry: clock(), Counted;
-    renewal_keeps_time: clock(), Counted;
-    reenters_by_kind: trees(), Exclusive;
-    rejects_upgrade: trees(), ServedAtOnce;
-    adds_permits: trees(), ServedAtOnce;
 }
 
 /// The number of kinds of steps.

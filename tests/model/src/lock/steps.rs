@@ -119,7 +119,8 @@ impl Steps<'_> {
 }
 
 impl Lock {
-    pub(crate) fn new(scenario: &Config, scope: Scope) -> Self {
+    pub(crate) fn new(scenario: &Config) -> Self {
+        let scope = scenario.setup;
         let processes = scope.processes.iter().enumerate();
         let clients = |(process, clients): (usize, &u8)| vec![process; usize::from(*clients)];
         let mut processes: List<_, CLIENTS> = processes.flat_map(clients).collect();
