@@ -1,4 +1,4 @@
-//! Figures with absolute limits: the longest scripts, very many locks, and the size of a future.
+//! Figures with absolute limits: the longest scripts, and very many locks.
 
 use std::time::Duration;
 
@@ -68,20 +68,6 @@ pub(super) const DROP: Measurement = Measurement::new(
             row("all keys gone", "s", "seconds").at_most(2.0),
             row("locks left", "", "locks left").at_most(0.0),
         ]
-    },
-);
-
-pub(super) const SIZE: Measurement = Measurement::new(
-    "size",
-    1,
-    1,
-    |bench| one_server(bench, Load::Sizes),
-    |_| {
-        let figure = |body| Figure::p50(DISTLOCK, body);
-        let row = |body| Row::new(format!("future, {body}"), "bytes", figure(body));
-        ["tiny body", "4 KiB body"]
-            .map(|body| row(body).at_most(512.0))
-            .into()
     },
 );
 

@@ -21,7 +21,7 @@ use crate::row::{Line, Row};
 use crate::worker::order::{Load, Order, Place};
 use crate::worker::{BARE, DISTLOCK};
 
-pub(crate) const MEASUREMENTS: [Measurement; 12] = [
+pub(crate) const MEASUREMENTS: [Measurement; 11] = [
     pair::PAIR,
     throughput::THROUGHPUT,
     hand_off::HAND_OFF,
@@ -33,7 +33,6 @@ pub(crate) const MEASUREMENTS: [Measurement; 12] = [
     bounds::SCRIPTS,
     bounds::HOLD,
     bounds::DROP,
-    bounds::SIZE,
 ];
 
 pub(crate) struct Measurement {

@@ -8,7 +8,6 @@ mod load;
 mod manager;
 pub(crate) mod order;
 mod scripts;
-mod sizes;
 
 use anyhow::{bail, ensure};
 
@@ -20,7 +19,6 @@ use load::serve_locker;
 use manager::{Distlock, Permits};
 use order::{Load, Order, serve};
 use scripts::Scripts;
-use sizes::Sizes;
 
 pub(crate) const DISTLOCK: &str = "distlock";
 /// distlock's semaphores, with one permit.
@@ -62,7 +60,6 @@ async fn serve_distlock(order: Order) -> anyhow::Result<()> {
         Load::Hold { locks, time } => serve(Hold::connect(&order, locks, Some(time)).await?).await,
         Load::Drop { locks } => serve(Hold::connect(&order, locks, None).await?).await,
         Load::Scripts { entries } => serve(Scripts::connect(&order, entries).await?).await,
-        Load::Sizes => serve(Sizes).await,
         load => {
             serve_locker(load, |client| {
                 let order = order.clone();

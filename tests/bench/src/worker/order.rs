@@ -43,8 +43,6 @@ pub(crate) enum Load {
     Drop { locks: usize },
     /// Setups that cause much work in the scripts.
     Scripts { entries: usize },
-    /// Sizes of futures.
-    Sizes,
 }
 
 /// The locks of a [`Load::Kind`].
