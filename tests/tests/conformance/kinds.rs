@@ -9,7 +9,6 @@ use distlock::{
 };
 use distlock_tests::{eventually_async, within};
 
-use crate::dropped_acquires::poll_times;
 use crate::fixture::{Fixture, HELD, PATIENCE, SOON, ms};
 
 /// What a call requests under a key.
@@ -18,21 +17,13 @@ enum Kind {
     Mutex,
     Read,
     Write,
-    Permits { permits: u32, weight: u32 },
+    /// The number of permits, and how many of them the call takes.
+    Permits(u32, u32),
 }
 
-const TWO_OF_THREE: Kind = Kind::Permits {
-    permits: 3,
-    weight: 2,
-};
-const ONE_OF_THREE: Kind = Kind::Permits {
-    permits: 3,
-    weight: 1,
-};
-const ONE_OF_TWO: Kind = Kind::Permits {
-    permits: 2,
-    weight: 1,
-};
+const TWO_OF_THREE: Kind = Kind::Permits(3, 2);
+const ONE_OF_THREE: Kind = Kind::Permits(3, 1);
+const ONE_OF_TWO: Kind = Kind::Permits(2, 1);
 const ALL: [Kind; 6] = [
     Kind::Mutex,
     Kind::Read,
@@ -47,7 +38,7 @@ impl Kind {
         match self {
             Kind::Mutex => LockKind::Mutex,
             Kind::Read | Kind::Write => LockKind::ReadWrite,
-            Kind::Permits { permits, .. } => LockKind::Semaphore { permits },
+            Kind::Permits(permits, _) => LockKind::Semaphore { permits },
         }
     }
 
@@ -71,7 +62,7 @@ impl Kind {
                 let lock = manager.rw_lock(key).lease(HELD).wait(PATIENCE);
                 lock.write().await.map(Guard::Write)
             }
-            Kind::Permits { permits, weight } => {
+            Kind::Permits(permits, weight) => {
                 let semaphore = manager.semaphore(key, permits).lease(HELD).wait(PATIENCE);
                 semaphore.acquire_many(weight).await.map(Guard::Permits)
             }
@@ -83,7 +74,7 @@ impl Kind {
             Kind::Mutex => Ok(manager.lock(key).try_acquire().await?.map(Guard::Mutex)),
             Kind::Read => Ok(manager.rw_lock(key).try_read().await?.map(Guard::Read)),
             Kind::Write => Ok(manager.rw_lock(key).try_write().await?.map(Guard::Write)),
-            Kind::Permits { permits, weight } => {
+            Kind::Permits(permits, weight) => {
                 let permit = manager
                     .semaphore(key, permits)
                     .try_acquire_many(weight)
@@ -162,13 +153,7 @@ impl Nested {
         match (outer, inner) {
             (Kind::Read, Kind::Write) => Nested::UpgradeDeadlock,
             _ if !outer.is_same(inner) => Nested::WrongKind,
-            (
-                Kind::Permits { weight, .. },
-                Kind::Permits {
-                    permits,
-                    weight: more,
-                },
-            ) => {
+            (Kind::Permits(_, weight), Kind::Permits(permits, more)) => {
                 if weight + more > permits {
                     Nested::Config
                 } else {
@@ -285,19 +270,6 @@ for_each_queueing_store! {
         }
     }
 
-    /// Kinds share the fence of their key.
-    async fn tokens_rise_from_kind_to_kind(store) {
-        let manager = store.manager().await;
-        let mut last = None;
-        for kind in [Kind::Mutex, Kind::Read, Kind::Write, Kind::Mutex, TWO_OF_THREE, Kind::Write] {
-            let guard = kind.acquire(&manager, "k").await.unwrap();
-            let token = guard.token().or(store.inspect("k").await.last_fencing_token);
-            assert!(token > last, "{kind:?}: {token:?} after {last:?}");
-            last = token;
-            guard.release().await;
-        }
-    }
-
     async fn nested_calls_re_enter_acquire_or_are_refused(store) {
         let manager = store.manager().await;
         for outer_kind in ALL {
@@ -322,22 +294,6 @@ for_each_queueing_store! {
             outer.release().await;
         }
         store.until_free("k", SOON).await;
-    }
-
-    async fn a_call_that_is_dropped_at_any_await_leaves_nothing(store) {
-        let (holder, manager) = (store.manager().await, store.manager().await);
-        for kind in [Kind::Read, Kind::Write, TWO_OF_THREE] {
-            let busy = if kind == Kind::Read { Kind::Write } else { kind };
-            let busy = busy.acquire(&holder, "k").await.unwrap();
-            for polls in 1..8 {
-                let call = poll_times(kind.acquire(&manager, "k"), polls);
-                drop(tokio::time::timeout(ms(300), call).await);
-                store.until_waiting("k", 0).await;
-            }
-            busy.release().await;
-            drop(kind.acquire(&manager, "k").await.unwrap());
-            store.until_free("k", SOON).await;
-        }
     }
 
     /// Nothing stays acquired, not even the keys before it.

@@ -58,20 +58,6 @@ for_each_queueing_store! {
         assert_eq!(success.metadata.as_deref(), Some("run 1"));
     }
 
-    /// Tokens are the server's time in µs.
-    async fn the_period_opens_again_counted_from_the_acquisition(store) {
-        let manager = store.manager().await;
-        let lock = manager.lock("k").once_per(Duration::from_secs(1));
-        let first = ran(lock.clone()).await.unwrap();
-        let second = loop {
-            match ran(lock.clone()).await {
-                Some(token) => break token,
-                None => tokio::time::sleep(ms(20)).await,
-            }
-        };
-        assert!(second - first >= GAP, "{} µs", second - first);
-    }
-
     async fn work_that_did_not_succeed_leaves_the_period_open(store) {
         let manager = store.manager().await;
         failed(hourly(&manager)).await;
@@ -135,17 +121,6 @@ for_each_queueing_store! {
             }
         }
         store.until_free("k", PATIENCE).await;
-    }
-
-    async fn replicas_that_start_together_run_once(store) {
-        let calls: Vec<_> = store.managers(4).await.into_iter().map(|manager| {
-            tokio::spawn(async move { ran(hourly(&manager)).await })
-        }).collect();
-        let mut runs = 0;
-        for call in calls {
-            runs += usize::from(within(PATIENCE, call).await.unwrap().is_some());
-        }
-        assert_eq!(runs, 1);
     }
 
     async fn each_value_runs_once(store) {
