@@ -75,6 +75,8 @@ const EDITS: &[Edit] = &[
         "or is_silent or not is_alive(l, client_id, name)",
         "or l.used == 0 and (is_silent or not is_alive(l, client_id, name))",
     ),
+    ("R23: each lock", ", MIN_WORK)", ", 0)"),
+    ("R23: all locks", ", MIN_WORK)", ", WORK_LIMIT)"),
     ("K9: phase", "if token then return token end", ""),
     (
         "K9: downgrade",

@@ -41,8 +41,9 @@ pub fn running_on(mut builder: LockManagerBuilder, runtime: Handle) -> LockManag
     builder
 }
 
-/// Returns the hashes and the names of the scripts of a single server.
-pub fn script_hashes() -> [(String, String); 7] {
+/// Returns the name, the hash and the text of each script of a mutex on a single server, as clients
+/// send it.
+pub fn scripts() -> [(&'static str, String, String); 7] {
     let scripts = Scripts::bundled();
     let named = [
         ("acquire", ScriptId::Acquire),
@@ -53,7 +54,10 @@ pub fn script_hashes() -> [(String, String); 7] {
         ("inspect", ScriptId::Inspect),
         ("probe", ScriptId::Probe),
     ];
-    named.map(|(name, id)| (scripts.get(id).hash.clone(), name.to_owned()))
+    named.map(|(name, id)| {
+        let script = scripts.get(id);
+        (name, script.hash.clone(), script.source.clone())
+    })
 }
 
 mod ahead;

@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use distlock::LockManager;
-use distlock_tests::Resp;
+use distlock_tests::{Resp, fill_queue};
 use tokio::task::JoinSet;
 
 use super::hold;
@@ -35,21 +35,6 @@ const UNTIL_CHECKED: Duration = Duration::from_millis(1_200);
 const UNTIL_CONFIRMED: Duration = Duration::from_millis(200);
 const WAIT: Duration = Duration::from_secs(60);
 
-/// Appends entries of one client to a queue.
-const FILL: &str = "
-    local time = redis.call('TIME')
-    local now = time[1] * 1000000 + time[2]
-    local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2] or 0
-    local order = math.max(now, last + 1)
-    local entry = string.format('%.0f 1250 mutex 1 1 bench', now + 600000000)
-    for i = 1, ARGV[2] do
-        local owner = ARGV[1] .. ':' .. string.format('%.0f', order + i)
-        redis.call('ZADD', KEYS[1], string.format('%.0f', order + i), owner)
-        redis.call('HSET', KEYS[2], owner, entry)
-    end
-    redis.call('PEXPIRE', KEYS[1], 600000)
-    redis.call('PEXPIRE', KEYS[2], 600000)";
-
 /// Returns the hash of every script in the log, and its longest time in microseconds.
 const LONGEST: &str = "
     local longest, reply = {}, {}
@@ -71,7 +56,7 @@ pub(super) struct Scripts {
     _subscriber: Resp,
     /// The holder and the waiter.
     managers: [LockManager; 2],
-    names: HashMap<String, String>,
+    names: HashMap<String, &'static str>,
     entries: usize,
     keys: usize,
 }
@@ -84,6 +69,7 @@ impl Scripts {
         raw.cmd(&["CONFIG", "SET", "slowlog-max-len", "100000"]);
         subscriber.cmd(&["SUBSCRIBE", &format!("distlock:client:{LIVE}")]);
         let builder = builder(order).max_waiters(u32::MAX);
+        let names = distlock::__inside::scripts().map(|(name, hash, _)| (hash, name));
         Ok(Scripts {
             raw,
             _subscriber: subscriber,
@@ -91,7 +77,7 @@ impl Scripts {
                 builder.clone().connect(&order.url).await?,
                 builder.connect(&order.url).await?,
             ],
-            names: distlock::__inside::script_hashes().into(),
+            names: names.into(),
             entries,
             keys: 0,
         })
@@ -102,13 +88,9 @@ impl Scripts {
         key(&self.keys.to_string()).to_string()
     }
 
-    fn fill(&mut self, key: &str, client: &str, count: usize) -> anyhow::Result<()> {
+    fn fill(&mut self, key: &str, client: &str, count: usize) {
         let [queue, entry] = ["queue", "entry"].map(|kind| format!("distlock:{kind}:{{{key}}}"));
-        let count = count.to_string();
-        let fill = ["EVAL", FILL, "2", &queue, &entry, client, &count];
-        let reply = self.raw.cmd(&fill);
-        ensure!(!reply.is_error(), "{reply:?}");
-        Ok(())
+        fill_queue(&mut self.raw, [&queue, &entry], client, 1, count);
     }
 
     /// Clears the log, so that the commands that prepare a setup are not counted.
@@ -123,7 +105,11 @@ impl Scripts {
             let name = self.names.get(hash);
             let name = name.with_context(|| format!("unknown script {hash}"))?;
             let ms = pair[1].int() as f64 / 1e3;
-            round.samples.entry(name.clone()).or_default().push(ms);
+            round
+                .samples
+                .entry((*name).to_owned())
+                .or_default()
+                .push(ms);
         }
         Ok(())
     }
@@ -131,8 +117,8 @@ impl Scripts {
     /// Acquires behind entries of two dead clients.
     async fn acquire_behind_dead_waiters(&mut self) -> anyhow::Result<()> {
         let key = self.new_key();
-        self.fill(&key, DEAD[1], self.entries / 2)?;
-        self.fill(&key, DEAD[0], self.entries / 2)?;
+        self.fill(&key, DEAD[1], self.entries / 2);
+        self.fill(&key, DEAD[0], self.entries / 2);
         self.start_recording();
         let guard = self.managers[0].lock(key).wait(WAIT).acquire().await?;
         Ok(guard.release().await?)
@@ -141,7 +127,7 @@ impl Scripts {
     async fn release_to_dead_waiters(&mut self) -> anyhow::Result<()> {
         let key = self.new_key();
         let guard = self.managers[0].lock(&key).acquire().await?;
-        self.fill(&key, DEAD[0], BEHIND)?;
+        self.fill(&key, DEAD[0], BEHIND);
         self.start_recording();
         self.managers[0].inspect(&key).await?;
         Ok(guard.release().await?)
@@ -154,7 +140,7 @@ impl Scripts {
         let lock = self.managers[1].lock(&key).wait(WAIT);
         let waiter = tokio::spawn(async move { lock.acquire().await });
         until_queued(&self.managers[0], &key, 1).await?;
-        self.fill(&key, LIVE, BEHIND)?;
+        self.fill(&key, LIVE, BEHIND);
         self.start_recording();
         guard.release().await?;
         let next = waiter.await??;

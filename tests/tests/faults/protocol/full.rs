@@ -1,6 +1,8 @@
 //! Only live waiters count for a full queue.
 
-use super::bounded::{BOUND, fill, touched};
+use distlock_tests::fill_queue;
+
+use super::bounded::{BOUND, touched};
 use super::{Bench, ENTRY, FULL, QUEUE, QUEUED, WHENEVER, verdict};
 
 impl Bench {
@@ -45,9 +47,9 @@ fn a_full_queue_is_searched_in_parts() {
     const LIMIT: usize = 10_000;
     let mut bench = Bench::queued(&["ee", "b"], &[]);
     // A few dead waiters, somewhere among the live ones.
-    fill(&mut bench.raw, [QUEUE, ENTRY], "ee", 1, 6_000);
-    fill(&mut bench.raw, [QUEUE, ENTRY], "dd", 1, 10);
-    fill(&mut bench.raw, [QUEUE, ENTRY], "ee", 6_001, LIMIT - 6_010);
+    fill_queue(&mut bench.raw, [QUEUE, ENTRY], "ee", 1, 6_000);
+    fill_queue(&mut bench.raw, [QUEUE, ENTRY], "dd", 1, 10);
+    fill_queue(&mut bench.raw, [QUEUE, ENTRY], "ee", 6_001, LIMIT - 6_010);
     let mut monitor = bench.server.monitor();
     let queued = (1..=1_000).find(|number| {
         let verdict = verdict(&bench.acquire_limited(&format!("b:{number}"), &LIMIT.to_string()));
@@ -75,8 +77,8 @@ fn all_owners_find_room_among_dead_waiters() {
     const LIMIT: usize = 251;
     let mut bench = Bench::queued(&["ee", "b"], &[]);
     let copies = ["{t}:queue", "{t}:entry"];
-    fill(&mut bench.raw, copies, "ee", 1, 1);
-    fill(&mut bench.raw, copies, "dd", 1, LIMIT - 1);
+    fill_queue(&mut bench.raw, copies, "ee", 1, 1);
+    fill_queue(&mut bench.raw, copies, "dd", 1, LIMIT - 1);
     for number in 1..=1_000 {
         for (copy, key) in copies.iter().zip([QUEUE, ENTRY]) {
             let copied = bench.raw.cmd(&["COPY", copy, key, "REPLACE"]);

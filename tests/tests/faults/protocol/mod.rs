@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use distlock::__inside::scripts;
 use distlock_tests::{RedisServer, Reply, Resp};
 
 use crate::support::ms;
@@ -11,39 +12,10 @@ mod bounded;
 mod full;
 mod rules;
 
-/// The lines that include a fragment, and the fragments. A fragment may include later ones.
-const FRAGMENTS: [(&str, &str); 8] = [
-    (
-        "--@include enter",
-        include_str!("../../../../lua/enter.lua"),
-    ),
-    (
-        "--@include leave",
-        include_str!("../../../../lua/leave.lua"),
-    ),
-    ("--@include next", include_str!("../../../../lua/next.lua")),
-    (
-        "--@include queue",
-        include_str!("../../../../lua/queue.lua"),
-    ),
-    (
-        "--@include fence",
-        include_str!("../../../../lua/fence.lua"),
-    ),
-    (
-        "--@include holders",
-        include_str!("../../../../lua/mutex/holders.lua"),
-    ),
-    (
-        "--@include extend",
-        include_str!("../../../../lua/mutex/extend.lua"),
-    ),
-    ("--@include time", include_str!("../../../../lua/time.lua")),
-];
-const ACQUIRE: &str = include_str!("../../../../lua/acquire.lua");
-const CHECK_QUEUE: &str = include_str!("../../../../lua/check_queue.lua");
-const RELEASE: &str = include_str!("../../../../lua/release.lua");
-const CONFIRM: &str = include_str!("../../../../lua/confirm.lua");
+const ACQUIRE: &str = "acquire";
+const CHECK_QUEUE: &str = "check_queue";
+const RELEASE: &str = "release";
+const CONFIRM: &str = "confirm";
 
 const LOCK: &str = "t:lock:{k}";
 const QUEUE: &str = "t:queue:{k}";
@@ -59,7 +31,7 @@ const FENCE_TTL: &str = "7200000";
 /// A deadline that never passes.
 const WHENEVER: &str = "9000000000000000";
 
-/// The number of every request, which only the fast paths of the scripts repeat themselves.
+/// The number of every request, which is the last argument, and the last part of the reply.
 const NUMBER: &str = "7";
 
 const HELD: &str = "held";
@@ -72,6 +44,8 @@ const FULL: &str = "full";
 struct Bench {
     server: RedisServer,
     raw: Resp,
+    /// The scripts, by name.
+    scripts: BTreeMap<&'static str, String>,
     /// The clients that are connected and subscribed.
     live: BTreeMap<String, Resp>,
 }
@@ -86,6 +60,7 @@ impl Bench {
         };
         Bench {
             raw: server.client(),
+            scripts: scripts().map(|(name, _, text)| (name, text)).into(),
             live: live.iter().map(subscriber).collect(),
             server,
         }
@@ -102,14 +77,13 @@ impl Bench {
         bench
     }
 
-    fn run(&mut self, source: &str, keys: &[&str], args: &[&str]) -> Reply {
-        let include =
-            |source: String, (line, fragment): &(&str, &str)| source.replace(line, fragment);
-        let source = FRAGMENTS.iter().fold(source.to_owned(), include);
+    fn run(&mut self, script: &str, keys: &[&str], args: &[&str]) -> Reply {
+        let script = self.scripts[script].clone();
         let count = keys.len().to_string();
-        let mut words = vec!["EVAL", &source, &count];
+        let mut words = vec!["EVAL", &script, &count];
         words.extend(keys);
         words.extend(args);
+        words.push(NUMBER);
         self.raw.cmd(&words)
     }
 
@@ -132,14 +106,7 @@ impl Bench {
         max_waiters: &str,
     ) -> Reply {
         let rest = format!("{apply_by:0>16} {wait} {max_waiters}");
-        let args = [
-            &format!("2 {owner} "),
-            &rest,
-            ttl,
-            FENCE_TTL,
-            "name",
-            NUMBER,
-        ];
+        let args = [&format!("2 {owner} "), &rest, ttl, FENCE_TTL, "name"];
         self.run(ACQUIRE, &DECLARED, &args)
     }
 
@@ -167,7 +134,7 @@ impl Bench {
 
     fn try_release(&mut self, owner: &str) -> Reply {
         let rest = format!("0 {FENCE_TTL}");
-        self.run(RELEASE, &DECLARED, &[&format!("2 {owner} "), &rest, NUMBER])
+        self.run(RELEASE, &DECLARED, &[&format!("2 {owner} "), &rest])
     }
 
     /// Returns true if `owner` was the holder.

@@ -1,5 +1,7 @@
 //! Servers that refuse, limits that are exceeded, and keys that are lost or foreign.
 
+use distlock_tests::fill_queue;
+
 use super::{
     BUSY, Bench, CHECK_QUEUE, DECLARED, ENTRY, FENCE, FENCE_TTL, HELD, LOCK, QUEUE, QUEUED,
     WHENEVER, verdict,
@@ -32,7 +34,7 @@ impl Bench {
     #[track_caller]
     fn remaining_by_queue_check(&mut self) -> i64 {
         let reply = self.check_queue("zz:1");
-        let [now, seen] = reply.array() else {
+        let [now, seen, _] = reply.array() else {
             panic!("{reply:?}");
         };
         let record = seen.array()[5].text().unwrap();
@@ -138,7 +140,7 @@ fn a_foreign_key_does_not_stop_queue_checks_of_others() {
     let foreign = ["t:lock:{x}", "t:fence:{x}"];
     let args = ["b", FENCE_TTL, "", "1", "b:1", "1", "b:1"];
     let reply = bench.run(CHECK_QUEUE, &[foreign, DECLARED].concat(), &args);
-    let [_, foreign, seen] = reply.array() else {
+    let [_, foreign, seen, _] = reply.array() else {
         panic!("{reply:?}");
     };
     assert!(foreign.text().unwrap().contains("WRONGTYPE"), "{foreign:?}");
@@ -150,8 +152,8 @@ fn a_foreign_key_does_not_stop_queue_checks_of_others() {
 #[test]
 fn queue_checks_go_on_without_memory() {
     let mut bench = Bench::queued(&["f0", "ee"], &["f0:1"]);
-    super::bounded::fill(&mut bench.raw, [QUEUE, ENTRY], "f0", 2, 600);
-    super::bounded::fill(&mut bench.raw, [QUEUE, ENTRY], "ee", 1, 1);
+    fill_queue(&mut bench.raw, [QUEUE, ENTRY], "f0", 2, 600);
+    fill_queue(&mut bench.raw, [QUEUE, ENTRY], "ee", 1, 1);
     bench.configure("maxmemory", "1");
     bench.expire();
     bench.check_queue("ee:1");
