@@ -144,34 +144,6 @@ fn the_reply_to_a_certain_request_is_swallowed() {
 }
 
 #[test]
-fn only_published_messages_are_dropped() {
-    let (server, proxy, _client) = setup();
-    let mut publisher = server.client();
-    let mut raw = Raw::connect(&proxy);
-    assert!(raw.call("SUBSCRIBE ch").contains("subscribe"));
-    let mut publish =
-        |text: &str| assert_eq!(publisher.cmd(&["PUBLISH", "ch", text]), Reply::Int(1));
-    publish("seen");
-    assert!(raw.value().contains("seen"));
-    proxy.drop_pushes(true);
-    publish("lost");
-    publish("lost");
-    // Replies and other pushes pass, in order. The tests of `resp` show where values end.
-    assert_eq!(raw.call("PING"), "+PONG\r\n");
-    assert!(
-        raw.call("PSUBSCRIBE p*")
-            .starts_with(">3\r\n$10\r\npsubscribe")
-    );
-    server.client().cmd(&["PUBLISH", "pattern", "x"]);
-    assert!(raw.value().starts_with(">4\r\n$8\r\npmessage"));
-    eventually(LONG, || proxy.stats().pushes_dropped == 2);
-    proxy.drop_pushes(false);
-    publish("seen again");
-    assert!(raw.value().contains("seen again"));
-    assert_eq!(proxy.stats().pushes_passed, 2);
-}
-
-#[test]
 fn held_requests_arrive_after_their_client_has_gone() {
     for reset in [false, true] {
         let (server, proxy, mut client) = setup();
