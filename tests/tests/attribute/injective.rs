@@ -1,7 +1,6 @@
 //! Two lists of arguments never share a key, whatever text separates the values. No value moves a
 //! key to another slot, because the braces of a key are those of its template.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 
@@ -91,7 +90,8 @@ fn the_arguments_can_be_read_back_from_the_key() {
     // The characters of the texts above, and texts that imitate their escapes.
     let piece = select(vec![
         "-", ":", "to", "t", "o", "A", "1", "0", "2", "D", "F", "3", "é", "\u{301}", "e", "日",
-        "本", "/", "%", "%2D", "%25", "2D", "%C3", "<", ">", "{", "}", " ", "x", "🔒",
+        "本", "A1", "日本", "/%", "/", "%", "%2D", "%25", "2D", "%C3", "<", ">", "{", "}", " ",
+        "x", "🔒",
     ]);
     let piece = prop_oneof![
         9 => piece.prop_map(str::to_owned),
@@ -113,24 +113,5 @@ fn the_arguments_can_be_read_back_from_the_key() {
             Ok(())
         });
         outcome.unwrap_or_else(|error| panic!("{:?}: {error}", case.texts));
-    }
-}
-
-#[test]
-fn differently_split_values_have_different_keys() {
-    for case in CASES {
-        let between = case.texts[1];
-        // The same letters, cut at every occurrence of the text between the values.
-        let whole = ["x", "y", "z"].join(between);
-        let cuts = whole.match_indices(between).map(|(at, _)| at);
-        let mut seen = BTreeMap::new();
-        for at in cuts {
-            let list = [&whole[..at], &whole[at + between.len()..]].map(str::to_owned);
-            let key = key(case, &list);
-            if let Some(other) = seen.insert(key.clone(), list.clone()) {
-                panic!("{other:?} and {list:?} are both {key}");
-            }
-        }
-        assert_eq!(seen.len(), 2, "{between:?}");
     }
 }

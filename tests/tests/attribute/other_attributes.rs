@@ -132,19 +132,6 @@ fn only_below_the_span_of_instrument_covers_the_waiting() {
     assert_eq!(*evaluated_in, [None, Some("instrument_below")]);
 }
 
-#[tracing::instrument]
-#[distlock::distributed_lock(key = "other:both:<n>")]
-#[tracing::instrument(name = "inner", ret)]
-async fn between_two(n: u8) -> Result<u8, Error> {
-    held().await;
-    Ok(n)
-}
-
-#[test]
-fn between_two_instruments() {
-    returns("other:both:3", between_two(3), &3);
-}
-
 struct Job(u8);
 
 #[async_trait::async_trait]
