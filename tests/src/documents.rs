@@ -51,6 +51,15 @@ pub fn typed(path: &str, command: &str) -> Vec<String> {
     arguments.split_whitespace().map(str::to_owned).collect()
 }
 
+/// Returns what each command `ACL SETUSER distlock` of a text gives and takes, after the password.
+pub fn acl_rules(text: &str) -> Vec<Vec<&str>> {
+    let commands = text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("ACL SETUSER distlock "));
+    let rules = commands.map(|command| command.trim_start_matches("on >PASSWORD ").split(' '));
+    rules.map(Iterator::collect).collect()
+}
+
 /// Returns the code blocks of a Markdown text, in order.
 ///
 /// # Panics

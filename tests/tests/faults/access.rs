@@ -5,6 +5,7 @@ use std::future::IntoFuture as _;
 use std::time::Instant;
 
 use distlock::{Error, LockGuard, LockManager, RevokeOutcome};
+use distlock_tests::documents::acl_rules;
 use distlock_tests::{RedisServer, Reply, Resp, eventually_async, within};
 
 use crate::replicas::{primary, replica_of};
@@ -16,36 +17,30 @@ use crate::support::{
 pub(crate) const USER: &str = "distlock";
 const PASSWORD: &str = "secret";
 
-/// Permissions without which no call works.
-pub(crate) const NEEDED: &[&str] = &[
-    "+eval",
-    "+evalsha",
-    "+subscribe",
-    "+time",
-    "+get",
-    "+mget",
-    "+set",
-    "+del",
-    "+exists",
-    "+pexpire",
-    "+pttl",
-    "+zadd",
-    "+zrem",
-    "+zrange",
-    "+zscore",
-    "+zcard",
-    "+hset",
-    "+hget",
-    "+hmget",
-    "+hdel",
-];
+/// The page with the commands that give a user its permissions.
+pub(crate) const PAGE: &str = include_str!("../../../docs/internals/storage.md");
 
 /// Permissions without which locks are handed off later (pushes, detection of dead clients, tests
 /// of connections), or an evicting server goes unnoticed.
-pub(crate) const USEFUL: &[&str] = &["+publish", "+pubsub|numsub", "+ping", "+info"];
+const USEFUL: &[&str] = &["+publish", "+pubsub|numsub", "+ping", "+info"];
 
-/// The keys and channels that the user may access.
-pub(crate) const PLACES: &[&str] = &["~distlock:*", "&distlock:client:*"];
+/// Returns the keys, the channels and the permissions of the user for one server.
+pub(crate) fn all() -> Vec<&'static str> {
+    let rules = acl_rules(PAGE).swap_remove(0);
+    let [
+        "resetkeys",
+        keys,
+        "resetchannels",
+        channels,
+        "-@all",
+        permissions @ ..,
+    ] = &rules[..]
+    else {
+        panic!("{rules:?}");
+    };
+    assert!(permissions.ends_with(USEFUL), "{permissions:?}");
+    [&[*keys, *channels], permissions].concat()
+}
 
 pub(crate) fn set_user(raw: &mut Resp, permissions: &[&str]) {
     // Before Redis 7.0 a new user may use all channels.
@@ -159,10 +154,6 @@ pub(crate) fn denied(raw: &mut Resp) -> Vec<String> {
     };
     let denied: BTreeSet<_> = log.array().iter().map(object).collect();
     denied.into_iter().collect()
-}
-
-fn all() -> Vec<&'static str> {
-    [PLACES, NEEDED, USEFUL].concat()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -292,12 +283,11 @@ async fn semaphores_and_readers_writer_locks_need_three_more_permissions() {
         assert_denied(&error, "permissions");
         assert_eq!(denied(&mut raw), [&missing[1..]]);
     }
-    let page = include_str!("../../../docs/internals/storage.md");
     let row = format!(
         "| semaphores and readers-writer locks | `{}` |",
         COUNTED.join(" ")
     );
-    assert!(page.contains(&row), "{row}");
+    assert!(PAGE.contains(&row), "{row}");
 }
 
 /// `min_replicas` needs one more permission, and `fsync` another one. Without it waiting does not
@@ -350,20 +340,4 @@ async fn replicas_and_disks_need_the_permission_to_wait_for_them() {
 fn assert_denied(error: &Error, missing: &str) {
     assert!(error.is_unavailable() && !error.is_retryable(), "{error:?}");
     assert_message_contains(error, &[missing]);
-}
-
-/// The documented permissions are those that are shown to suffice above.
-#[test]
-fn the_documented_acl_line_is_the_tested_one() {
-    let page = include_str!("../../../docs/internals/storage.md");
-    let (_, line) = page
-        .split_once("ACL SETUSER distlock on >PASSWORD ")
-        .unwrap();
-    let (line, _) = line.split_once("```").unwrap();
-    let [keys, channels] = PLACES else {
-        panic!("{PLACES:?}");
-    };
-    let first = ["resetkeys", keys, "resetchannels", channels, "-@all"];
-    let permissions = first.iter().chain(NEEDED).chain(USEFUL);
-    assert!(line.split_whitespace().eq(permissions.copied()), "{line}");
 }

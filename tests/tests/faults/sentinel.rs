@@ -1,6 +1,7 @@
 //! A primary monitored by sentinels: the current primary has the locks, and calls find it.
 
 use distlock::{Credentials, Error, LockManager, Outage};
+use distlock_tests::documents::acl_rules;
 use distlock_tests::sentinel::{self, Sentinels};
 use distlock_tests::{RedisServer, eventually_async, within};
 
@@ -258,22 +259,8 @@ async fn a_replica_that_takes_writes_is_no_primary() {
 /// needed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_documented_permissions_suffice_at_sentinels_and_each_is_needed() {
-    let document = include_str!("../../../docs/operations/topologies.md");
-    let rule = document
-        .lines()
-        .find(|line| line.contains("&+switch-master"));
-    let rule: Vec<_> = rule.expect("it is there").split_whitespace().collect();
-    let [
-        "ACL",
-        "SETUSER",
-        "distlock",
-        "on",
-        ">PASSWORD",
-        permissions @ ..,
-    ] = &rule[..]
-    else {
-        panic!("{rule:?}");
-    };
+    let page = include_str!("../../../docs/operations/topologies.md");
+    let permissions = acl_rules(page).swap_remove(0);
     let all = Sentinels::start();
     let connect = async |missing: &str| {
         let mut words = vec!["ACL", "SETUSER", "distlock", "reset", "on", ">PASSWORD"];
@@ -306,8 +293,8 @@ async fn the_documented_permissions_suffice_at_sentinels_and_each_is_needed() {
     taken_once(&manager, "k").await;
     manager.shutdown().await;
     eventually_async(LONG, async || !listens()).await;
-    for permission in permissions {
-        match (*permission, connect(permission).await) {
+    for &permission in &permissions {
+        match (permission, connect(permission).await) {
             // The reset has already taken these away.
             ("resetchannels" | "-@all", _) => {}
             // The client finds the primary, but does not learn of another one.

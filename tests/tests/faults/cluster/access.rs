@@ -1,30 +1,25 @@
 //! The permissions that a user of a cluster needs, no more and no less.
 
 use distlock::{Error, Outage};
+use distlock_tests::documents::acl_rules;
 use distlock_tests::{RedisCluster, RedisServer, within};
 
-use crate::access::{NEEDED, PLACES, USEFUL, USER, denied, inspected, renewed, set_user, user};
+use crate::access::{PAGE, USER, all, denied, inspected, renewed, set_user, user};
 use crate::cluster::until_renewed;
 use crate::support::{HELD, LONG, acquire_later, connect_patiently, ok, until_queued};
 
-/// Permissions that are needed in a cluster, and not for a single server.
-const MORE: &[&str] = &[
-    "+ssubscribe",
-    "+spublish",
-    "+pubsub|shardnumsub",
-    "+cluster|slots",
-    "+asking",
-];
-
-/// Permissions that are needed for a single server, and not in a cluster.
-const LESS: &[&str] = &["+subscribe", "+publish", "+pubsub|numsub"];
+/// Returns the permissions that are needed in a cluster, and not for a single server.
+fn more() -> Vec<&'static str> {
+    let mut changes = acl_rules(PAGE).swap_remove(1);
+    changes.retain(|change| change.starts_with('+'));
+    changes
+}
 
 fn permissions() -> Vec<&'static str> {
-    let of_one = [PLACES, NEEDED, USEFUL].concat();
-    let of_one = of_one
-        .into_iter()
-        .filter(|permission| !LESS.contains(permission));
-    of_one.chain(MORE.iter().copied()).collect()
+    let changes = acl_rules(PAGE).swap_remove(1).join(" ").replace('-', "+");
+    let mut permissions = all();
+    permissions.retain(|permission| !changes.split(' ').any(|change| change == *permission));
+    [permissions, more()].concat()
 }
 
 /// Gives the user these permissions at all nodes. Returns the URL of that user.
@@ -73,19 +68,19 @@ async fn exercise(cluster: &RedisCluster, url: &str, key: &str) -> Result<(), Er
 async fn a_user_needs_these_permissions_no_more_and_no_less() {
     let cluster = RedisCluster::start(2);
     let keys = cluster.key_on_each("k");
-    for (index, missing) in ["none of them"].iter().chain(MORE).enumerate() {
+    for (index, missing) in ["none of them"].into_iter().chain(more()).enumerate() {
         let mut fewer = permissions();
-        fewer.retain(|permission| permission != missing);
+        fewer.retain(|permission| *permission != missing);
         let url = become_user(&cluster, &fewer);
         // Another key each time, in an unused slot.
         let key = format!("{index}{}", keys[0]);
         let result = exercise(&cluster, &url, &key).await;
         let denied = cluster.nodes().flat_map(|node| denied(&mut node.client()));
         let denied: Vec<_> = denied.collect();
-        let is_denied = MORE.contains(missing);
+        let is_denied = more().contains(&missing);
         assert_eq!(denied.is_empty(), !is_denied, "{missing}: {denied:?}");
         assert!(is_denied || result.is_ok(), "{result:?}");
-        if ["+cluster|slots", "+ssubscribe"].contains(missing) {
+        if ["+cluster|slots", "+ssubscribe"].contains(&missing) {
             // `connect` fails at once, and names the command.
             let (error, named) = (result.unwrap_err(), missing[1..].replace('|', " "));
             let is_config = matches!(error, Error::Config { .. });
@@ -114,15 +109,4 @@ async fn a_waiter_that_may_no_longer_subscribe_is_denied() {
     }
     let error = second.wait(LONG).acquire().await.unwrap_err();
     assert_eq!(error.outage(), Some(Outage::Denied), "{error:?}");
-}
-
-/// The documented line, which lists only these differences.
-#[test]
-fn the_documented_acl_line_is_the_tested_one() {
-    let page = include_str!("../../../../docs/internals/storage.md");
-    let line = format!("{} {}", LESS.join(" ").replace('+', "-"), MORE.join(" "));
-    assert!(
-        page.contains(&line),
-        "docs/internals/storage.md lacks:\n{line}"
-    );
 }

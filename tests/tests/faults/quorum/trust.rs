@@ -3,7 +3,7 @@
 use distlock::LockManager;
 use distlock_tests::{RedisQuorum, RedisServer};
 
-use crate::access::{NEEDED, PLACES, USEFUL, set_user, user};
+use crate::access::{all, set_user, user};
 use crate::cluster::credentials::servers_receive_new_credentials;
 use crate::quorum::nodes::{is_refused, until_logged};
 use crate::quorum::{serves, three, until_clean, works};
@@ -49,7 +49,7 @@ async fn all_nodes_take_the_password_of_the_url() {
 /// Gives the user at all nodes the permissions that one server needs. Returns the URL of that user.
 fn become_user(quorum: &RedisQuorum) -> String {
     for server in quorum.servers() {
-        set_user(&mut server.client(), &[PLACES, NEEDED, USEFUL].concat());
+        set_user(&mut server.client(), &all());
     }
     url_of(quorum, &user())
 }
@@ -65,7 +65,7 @@ async fn a_user_needs_the_same_permissions_and_info() {
     works(&quorum, &first, &second).await;
     let guard = first.lock("held").lease(HELD).acquire().await.unwrap();
     let mut raw = quorum.server(1).client();
-    set_user(&mut raw, &[PLACES, NEEDED, USEFUL, &["-info"]].concat());
+    set_user(&mut raw, &[all(), vec!["-info"]].concat());
     is_refused(&url, "the user needs INFO").await;
     // A node that denies INFO during a hold grants again when it allows it.
     raw.cmd(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "YES"]);

@@ -1,97 +1,48 @@
 //! The Redis user of the workers. The supervisor has another user, which its faults spare.
 
 use distlock_tests::RedisServerBuilder;
+use distlock_tests::documents::{acl_rules, document};
 
 pub(crate) const USER: &str = "worker";
 pub(crate) const PASSWORD: &str = "torture";
 
-const PLACES: &[&str] = &["~distlock:*", "&distlock:client:*"];
+/// The page with the commands that create the user at a server, and change it at a node.
+const SERVERS: &str = "docs/internals/storage.md";
+/// The page with the command that creates the user at a sentinel.
+const SENTINELS: &str = "docs/operations/topologies.md";
 
-/// The permissions that docs/internals/storage.md lists.
-const PERMISSIONS: &[&str] = &[
-    "eval",
-    "evalsha",
-    "subscribe",
-    "time",
-    "get",
-    "mget",
-    "set",
-    "del",
-    "exists",
-    "pexpire",
-    "pttl",
-    "zadd",
-    "zrem",
-    "zrange",
-    "zscore",
-    "zcard",
-    "hset",
-    "hget",
-    "hdel",
-    "hmget",
-    "hgetall",
-    "hscan",
-    "publish",
-    "pubsub|numsub",
-    "ping",
-    "info",
-];
-
-/// The permissions listed for a cluster but not for a single server.
-const MORE_IN_CLUSTER: &[&str] = &[
-    "ssubscribe",
-    "spublish",
-    "pubsub|shardnumsub",
-    "cluster|slots",
-    "asking",
-];
-
-/// The permissions listed for a single server but not for a cluster.
-const LESS_IN_CLUSTER: &[&str] = &["subscribe", "publish", "pubsub|numsub"];
-
-/// The permissions at sentinels that docs/operations/topologies.md lists.
-const SENTINEL_PERMISSIONS: &[&str] = &["sentinel|get-master-addr-by-name", "subscribe"];
+/// The permissions for semaphores and readers-writer locks.
+const COUNTED: &[&str] = &["hgetall", "hscan"];
 
 /// Adds the user to a server, with `more` in addition to the usual permissions.
 pub(super) fn at_server(server: RedisServerBuilder, more: &[&str]) -> RedisServerBuilder {
-    has_user(server, PLACES, &[PERMISSIONS, more].concat())
+    has_user(server, (SERVERS, 1), &[COUNTED, more].concat())
 }
 
 /// Adds the user to a node of a cluster.
 pub(super) fn in_cluster(node: RedisServerBuilder) -> RedisServerBuilder {
-    let mut permissions = [PERMISSIONS, MORE_IN_CLUSTER].concat();
-    permissions.retain(|permission| !LESS_IN_CLUSTER.contains(permission));
-    has_user(node, PLACES, &permissions)
+    has_user(node, (SERVERS, 2), COUNTED)
 }
 
 /// Adds the user to a sentinel.
 pub(super) fn at_sentinel(sentinel: RedisServerBuilder) -> RedisServerBuilder {
-    has_user(sentinel, &["&+switch-master"], SENTINEL_PERMISSIONS)
+    has_user(sentinel, (SENTINELS, 1), &[])
 }
 
+/// Adds the user as the first commands of a page do, with `more` permissions.
 fn has_user(
     server: RedisServerBuilder,
-    places: &[&str],
-    permissions: &[&str],
+    (page, commands): (&str, usize),
+    more: &[&str],
 ) -> RedisServerBuilder {
-    let password = format!(">{PASSWORD}");
-    let permissions: Vec<_> = permissions
-        .iter()
-        .map(|permission| format!("+{permission}"))
-        .collect();
-    let begin = [
-        "--user",
-        USER,
-        "on",
-        &password,
-        "resetkeys",
-        "resetchannels",
-    ];
+    let (page, password) = (document(page), format!(">{PASSWORD}"));
+    let rules = acl_rules(&page).into_iter().take(commands).flatten();
+    let more = more.iter().map(|permission| format!("+{permission}"));
+    let more: Vec<_> = more.collect();
     server
-        .args(begin)
-        .args(places.iter().copied())
-        .args(["-@all"])
-        .args(permissions.iter().map(String::as_str))
+        .args(["--user", USER, "on", &password])
+        .args(rules)
+        .args(more.iter().map(String::as_str))
 }
 
 /// Returns true if a line of `CLIENT LIST` belongs to a worker.
