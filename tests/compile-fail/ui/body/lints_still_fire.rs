@@ -1,5 +1,6 @@
-// mistakes: 3
+// mistakes: 6
 #![deny(unused_variables, unused_mut, dead_code)]
+#![deny(unused_must_use, unreachable_code)]
 
 use distlock::{Error, distributed_lock};
 
@@ -9,4 +10,13 @@ async fn restock(qty: u64) -> Result<u64, Error> {
     Ok(count)
 }
 
-fn main() {}
+#[distributed_lock(key = "nightly")]
+async fn restock_twice() -> Result<u64, Error> {
+    "1".parse::<u64>();
+    return Ok(1);
+    Ok(2)
+}
+
+fn main() {
+    restock_twice();
+}

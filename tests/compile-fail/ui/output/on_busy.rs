@@ -1,4 +1,4 @@
-// mistakes: 7
+// mistakes: 10
 use std::fmt::Display;
 
 use distlock::{Error, distributed_lock};
@@ -36,6 +36,27 @@ async fn fallback_of_another_type(item_id: u64) -> Count {
 #[distributed_lock(key = "stock", on_busy = |_| { let left = item_id; Ok(left) })]
 async fn fallback_that_captures_behind_a_name(item_id: u64) -> Count {
     Ok(item_id)
+}
+
+#[distributed_lock(key = "stock", on_busy = |_| Ok(item_id))]
+async fn parameter(item_id: u64) -> Count {
+    Ok(item_id)
+}
+
+struct Shop {
+    full: u64,
+}
+
+impl Shop {
+    #[distributed_lock(key = "stock", on_busy = |_| self.full, on_error = |error| 0)]
+    async fn receiver(&self) -> u64 {
+        self.full
+    }
+}
+
+#[distributed_lock(key = "stock", on_busy = "skip", on_error = |error| panic!("{error}"))]
+async fn skip_of_a_function_that_never_returns() -> ! {
+    std::future::pending().await
 }
 
 fn main() {}

@@ -1,9 +1,0 @@
-// mistakes: 1
-use distlock::{Error, distributed_lock};
-
-#[distributed_lock(key = "nightly")]
-fn reserve(item_id: u64) -> Result<u64, Error> {
-    Ok(item_id)
-}
-
-fn main() {}

@@ -1,9 +1,0 @@
-// mistakes: 1
-use distlock::distributed_lock;
-
-#[distributed_lock(key = "inventory:<item_id>", on_error = |_| { let left = item_id; left })]
-async fn reserve(item_id: u64) -> u64 {
-    item_id
-}
-
-fn main() {}
