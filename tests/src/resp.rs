@@ -137,41 +137,21 @@ fn number(digits: &[u8]) -> Option<Option<u64>> {
 mod tests {
     use super::*;
 
-    /// Values of every type of RESP2 and RESP3, including nested ones.
-    const VALUES: &[&str] = &[
-        "+OK\r\n",
-        "-ERR no\r\n",
-        ":42\r\n",
-        "$5\r\nhello\r\n",
-        "$0\r\n\r\n",
-        "$-1\r\n",
-        "$4\r\n\r\n\r\n\r\n",
-        "*0\r\n",
-        "*-1\r\n",
-        "*2\r\n$1\r\na\r\n:1\r\n",
-        "*2\r\n*2\r\n+a\r\n+b\r\n*1\r\n*1\r\n$1\r\nx\r\n",
-        "_\r\n",
-        "#t\r\n",
-        ",3.14\r\n",
-        ",inf\r\n",
-        "(3492890328409238509324850943850943825024385\r\n",
-        "!5\r\nERR x\r\n",
-        "=7\r\ntxt:abc\r\n",
-        "%2\r\n+a\r\n:1\r\n+b\r\n*1\r\n_\r\n",
-        "~3\r\n+a\r\n#f\r\n,1.5\r\n",
-        ">3\r\n$7\r\nmessage\r\n$2\r\nch\r\n$5\r\nhello\r\n",
-        "|1\r\n+ttl\r\n:3600\r\n*1\r\n$1\r\nx\r\n",
-    ];
+    /// Values of every type of RESP2 and RESP3, including nested ones. `↵` is CRLF.
+    const VALUES: &str = "+OK↵ -ERR↵ :42↵ $5↵hello↵ $0↵↵ $-1↵ $4↵↵↵↵ *0↵ *-1↵ *2↵$1↵a↵:1↵ _↵ #t↵ \
+        *2↵*2↵+a↵+b↵*1↵*1↵$1↵x↵ ,3.14↵ ,inf↵ (3492890328409238509324850943850943825024385↵ \
+        !5↵ERR-x↵ =7↵txt:abc↵ %2↵+a↵:1↵+b↵*1↵_↵ ~3↵+a↵#f↵,1.5↵ >3↵$7↵message↵$2↵ch↵$5↵hello↵ \
+        |1↵+ttl↵:3600↵*1↵$1↵x↵";
 
     #[test]
     fn each_value_ends_exactly_at_its_last_byte() {
-        for value in VALUES {
-            let bytes = value.as_bytes();
-            let with_follower = [bytes, b"+NEXT\r\n"].concat();
-            assert_eq!(value_len(bytes), Ok(Some(bytes.len())), "{value:?}");
+        for value in VALUES.split(' ') {
+            let value = value.replace('↵', "\r\n");
+            let (bytes, length) = (value.as_bytes(), Ok(Some(value.len())));
+            assert_eq!(value_len(bytes), length, "{value:?}");
             assert_eq!(
-                value_len(&with_follower),
-                Ok(Some(bytes.len())),
+                value_len(&[bytes, b"+NEXT\r\n"].concat()),
+                length,
                 "{value:?}"
             );
             for cut in 0..bytes.len() {

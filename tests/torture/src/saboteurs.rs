@@ -175,7 +175,7 @@ fn failed(
     let mut command = Command::new(std::env::current_exe()?);
     command
         .args(["--profile", saboteur.profile])
-        .args(["--topology", saboteur.topology.name()])
+        .args(["--topology", &saboteur.topology.name()])
         .args(["--seconds", &saboteur.seconds.to_string()])
         .args(["--seed", &seed.to_string()])
         .arg("--dir")

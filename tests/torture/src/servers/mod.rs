@@ -50,16 +50,9 @@ pub(crate) enum Topology {
 }
 
 impl Topology {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Topology::Standalone => "standalone",
-            Topology::Tls => "tls",
-            Topology::Sentinel => "sentinel",
-            Topology::Replicas => "replicas",
-            Topology::Cluster => "cluster",
-            Topology::Quorum3 => "quorum3",
-            Topology::Quorum5 => "quorum5",
-        }
+    /// Returns the name as an option of the command line.
+    pub(crate) fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
     }
 
     /// Returns the number of replicas that must acknowledge a lock and each of its renewals.

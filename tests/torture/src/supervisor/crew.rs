@@ -59,7 +59,7 @@ impl Crew {
             .args(["--profile", options.profile.name])
             .args(["--seed", &options.seed.to_string()])
             .args(["--keys", &options.keys.to_string()])
-            .args(["--topology", options.topology.name()])
+            .args(["--topology", &options.topology.name()])
             .args(["--resource", &setup.resource.to_string()])
             .arg("--dir")
             .arg(&setup.dir)

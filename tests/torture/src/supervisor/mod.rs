@@ -155,7 +155,7 @@ fn header(options: &Options, target: &dyn Target) -> Header {
         seed: options.seed,
         seconds: options.seconds,
         profile: options.profile.name.to_owned(),
-        topology: options.topology.name().to_owned(),
+        topology: options.topology.name(),
         workers: options.workers,
         keys: options.keys,
         sabotage: options.sabotage.clone(),
