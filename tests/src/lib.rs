@@ -57,4 +57,4 @@ pub use server::{RedisServer, RedisServerBuilder};
 pub use shim::preloadable;
 pub use split_mix::SplitMix;
 pub use spread::Spread;
-pub use wait::{Condition, equal, eventually, eventually_async, within};
+pub use wait::{Condition, equal, eventually, eventually_async, ms, within};

@@ -7,6 +7,11 @@ use std::time::{Duration, Instant};
 /// Short enough not to distort a measurement, long enough to leave the processor to other threads.
 const PAUSE: Duration = Duration::from_millis(5);
 
+/// Returns a duration in milliseconds.
+pub const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
 /// The result of a condition that was evaluated once: a `bool`, or the result of [`equal`].
 pub trait Condition {
     /// Returns true if the condition holds.

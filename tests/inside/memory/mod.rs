@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use distlock_tests::ms;
+
 use super::hooks::{HandClock, target};
 use super::{MemoryServer, MemoryStore};
 use crate::key::LockKey;
@@ -21,10 +23,6 @@ use crate::util::random::SystemRandom;
 
 const LEASE: Duration = Duration::from_secs(30);
 const WITHIN: Duration = Duration::from_secs(1);
-
-fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
 
 fn key(key: &str) -> LockKey {
     LockKey::new(key).unwrap()

@@ -11,6 +11,7 @@ use distlock::observer::{Event, Observer};
 use distlock::{
     Error, HeldLock, Lock, LockGuard, LockManager, LockManagerBuilder, LockState, Quorum, Tls,
 };
+pub(crate) use distlock_tests::ms;
 use distlock_tests::sentinel::Sentinels;
 use distlock_tests::{
     Authority, Middleman, RedisCluster, RedisQuorum, RedisServer, Resp, equal, eventually_async,
@@ -38,10 +39,6 @@ const CA_FILE: &str = "ca.pem";
 
 /// The limit of every test.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
-
-pub(crate) const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 /// Changes nothing with the published library, against which these tests also run.
 #[cfg(not(distlock_inside))]
@@ -482,12 +479,7 @@ fn shared_proxy(server: &RedisServer) -> Arc<Middleman> {
 /// Makes a test of each function for every [`Store`], such as `memory::name`.
 macro_rules! for_each_store {
     ($($(#[doc = $doc:literal])* async fn $name:ident($fixture:ident) $body:block)+) => {
-        $($(#[doc = $doc])* async fn $name($fixture: &$crate::fixture::Fixture) $body)+
-
-        tests_on!(memory, Memory, $($name)+);
-        tests_on!(redis, Redis, $($name)+);
-        tests_on!(cluster, Cluster, $($name)+);
-        tests_on!(proxied, Proxied, $($name)+);
+        for_each_queueing_store! { $($(#[doc = $doc])* async fn $name($fixture) $body)+ }
         tests_on!(quorum, Quorum, $($name)+);
     };
 }

@@ -8,6 +8,7 @@ use distlock::__inside::runtime_connections_at_once;
 use distlock::{
     BodyState, Error, FencingToken, HeldLock, Lock, LockGuard, LockManager, LossReason,
 };
+pub(crate) use distlock_tests::ms;
 use distlock_tests::{Proxy, RedisServer, Reply, Resp, equal, eventually_async, within};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -21,10 +22,6 @@ pub(crate) const SLACK: Duration = Duration::from_secs(4);
 /// A lease that a loaded machine renews in time. Renewals are sent every 1.7 s, and still succeed
 /// when they are 3.3 s late.
 pub(crate) const HELD: Duration = Duration::from_secs(5);
-
-pub(crate) const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 /// Returns how much longer than the lease the server keeps a lock.
 pub(crate) fn grace(lease: Duration) -> Duration {

@@ -6,15 +6,12 @@ use std::time::Duration;
 use distlock::__inside::runtime_connections_at_once;
 use distlock::observer::{Event, Observer};
 use distlock::{Error, Lock, LockGuard, LockManager, LockManagerBuilder};
+pub(crate) use distlock_tests::ms;
 use distlock_tests::{RedisServer, eventually_async};
 use tokio::task::JoinHandle;
 
 /// Upper limit of every wait on a loaded machine.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
-
-pub(crate) const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 /// The events of a free lock, from its call to its release.
 pub(crate) const FREE_TO_RELEASED: [&str; 4] = ends("ended released");

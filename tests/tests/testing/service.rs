@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use distlock::testing::TestLocks;
 use distlock::{Error, FencingToken, distributed_lock};
+pub(crate) use distlock_tests::ms;
 use tokio::time::Instant;
 
 /// The template of [`Inventory::reduce`].
@@ -14,10 +15,6 @@ pub(crate) const REDUCE: &str = "inventory:<item_id>";
 /// The `wait` and the lease of [`Inventory::reduce`].
 pub(crate) const WAIT: Duration = Duration::from_secs(5);
 pub(crate) const LEASE: Duration = Duration::from_secs(15);
-
-pub(crate) fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 pub(crate) fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
