@@ -55,15 +55,6 @@ impl Quorum {
     /// Sets how many servers have to grant a lock: more than half of them, at most all. Default:
     /// the smallest majority. With a greater size, up to `2 * size - servers - 1` servers may even
     /// forget a lock and grant it again at once.
-    ///
-    /// ```
-    /// # use distlock::{LockManager, Quorum};
-    /// let three = "redis+quorum://127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003";
-    /// let locks = LockManager::builder().quorum(Quorum::new().size(3)).connect_lazy(three)?;
-    /// let minority = LockManager::builder().quorum(Quorum::new().size(1));
-    /// assert!(minority.connect_lazy(three).is_err(), "two clients could hold one lock");
-    /// # Ok::<(), distlock::Error>(())
-    /// ```
     pub fn size(mut self, servers: usize) -> Self {
         self.size = Some(servers);
         self
@@ -73,19 +64,6 @@ impl Quorum {
     /// restarted, was flushed, or is new may have forgotten a lock. It grants none for `longest`,
     /// plus a grace period of up to ten seconds. A lock with a longer lease, or a longer
     /// [`min_hold`](crate::Lock::min_hold), is rejected with [`Error::Config`].
-    ///
-    /// ```
-    /// # use distlock::{Error, LockManager, Quorum};
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// let locks = LockManager::builder()
-    ///     .quorum(Quorum::new().max_lease(Duration::from_secs(10)))
-    ///     .connect_lazy("redis+quorum://127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003")?;
-    /// let refused = locks.lock("report").lease(Duration::from_secs(30)).acquire().await;
-    /// assert!(matches!(refused, Err(Error::Config { .. })));
-    /// # Ok(()) }
-    /// ```
     pub fn max_lease(mut self, longest: Duration) -> Self {
         self.max_lease = longest;
         self
@@ -96,15 +74,6 @@ impl Quorum {
     /// `appendonly yes`, `appendfsync always` and a disk that keeps all data that was flushed to
     /// it. The client detects only a server that comes back without any data. If another server has
     /// forgotten a lock, two clients may hold that lock.
-    ///
-    /// ```
-    /// # use distlock::{LockManager, Quorum};
-    /// // Each of these servers has `appendonly yes` and `appendfsync always`.
-    /// let locks = LockManager::builder()
-    ///     .quorum(Quorum::new().assume_durable_servers(true))
-    ///     .connect_lazy("redis+quorum://127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003")?;
-    /// # Ok::<(), distlock::Error>(())
-    /// ```
     pub fn assume_durable_servers(mut self, on: bool) -> Self {
         self.servers_are_durable = on;
         self

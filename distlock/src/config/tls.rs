@@ -42,14 +42,6 @@ impl Tls {
 
     /// Sets the file of trusted certificates. Only a server certificate that is signed by one of
     /// them is accepted.
-    ///
-    /// ```
-    /// # use distlock::{LockManager, Tls};
-    /// # let folder = std::path::Path::new("/etc/redis");
-    /// let tls = Tls::new().ca_file(folder.join("ca.crt"));
-    /// let locks = LockManager::builder().tls(tls).connect_lazy("rediss://127.0.0.1:6380")?;
-    /// # Ok::<(), distlock::Error>(())
-    /// ```
     pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.ca_file = Some(path.into());
         self
@@ -57,15 +49,6 @@ impl Tls {
 
     /// Sets the certificate, with its chain, that the client presents to the server, and its
     /// private key (Redis: `tls-auth-clients`).
-    ///
-    /// ```
-    /// # use distlock::{LockManager, Tls};
-    /// let tls = Tls::new()
-    ///     .ca_file("/etc/redis/ca.crt")
-    ///     .client_certificate("/etc/shop/tls.crt", "/etc/shop/tls.key");
-    /// let locks = LockManager::builder().tls(tls).connect_lazy("rediss://127.0.0.1:6380")?;
-    /// # Ok::<(), distlock::Error>(())
-    /// ```
     pub fn client_certificate(
         mut self,
         certificate: impl Into<PathBuf>,
@@ -77,14 +60,6 @@ impl Tls {
 
     /// Sets the name or address that the server's certificate must contain; default: the URL's
     /// host. Use it for a server that is reached through a tunnel, or by another name than its own.
-    ///
-    /// ```
-    /// # use distlock::{LockManager, Tls};
-    /// // Through a tunnel: the certificate does not contain the address of its near end.
-    /// let tls = Tls::new().ca_file("/etc/redis/ca.crt").server_name("redis.internal");
-    /// let locks = LockManager::builder().tls(tls).connect_lazy("rediss://127.0.0.1:6380")?;
-    /// # Ok::<(), distlock::Error>(())
-    /// ```
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
         self.server_name = Some(name.into());
         self

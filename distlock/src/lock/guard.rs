@@ -83,88 +83,30 @@ impl LockGuard {
 
     /// Returns a handle for code that works under the lock, such as tasks and helpers. It is cheap
     /// to clone; the lock stays with this guard.
-    ///
-    /// ```
-    /// # use distlock::{LockManager, Error};
-    /// # async fn f() -> Result<(), Error> {
-    /// let guard = LockManager::in_memory().lock("report").acquire().await?;
-    /// let held = guard.held();
-    /// let write = tokio::spawn(async move { held.check().map(|()| held.fencing_token()) });
-    /// assert_eq!(write.await.expect("no panic")?, guard.fencing_token());
-    /// guard.release().await?;
-    /// # Ok(()) }
-    /// # tokio::runtime::Runtime::new().unwrap().block_on(f()).unwrap();
-    /// ```
     #[must_use]
     pub fn held(&self) -> HeldLock {
         HeldLock(self.held.clone())
     }
 
     /// Returns the fencing token of this acquisition, see [`HeldLock::fencing_token`].
-    ///
-    /// ```
-    /// # use distlock::LockManager;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::in_memory();
-    /// let guard = locks.lock("invoice:7").acquire().await?;
-    /// // UPDATE invoices SET state = 'paid', fence = $1 WHERE id = 7 AND fence <= $1
-    /// let parameter = guard.fencing_token().as_i64();
-    /// assert!(parameter > 0);
-    /// # Ok(()) }
-    /// ```
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.held.fencing_token()
     }
 
     /// Returns the key of the lock, see [`HeldLock::key`].
-    ///
-    /// ```
-    /// # use distlock::LockManager;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::in_memory();
-    /// let guard = locks.lock("{tenant:7}:stock").acquire().await?;
-    /// assert_eq!(guard.key(), "{tenant:7}:stock");
-    /// # Ok(()) }
-    /// ```
     #[must_use]
     pub fn key(&self) -> &str {
         self.held.key()
     }
 
     /// Returns true if the lock is provably held at this moment, see [`HeldLock::is_held`].
-    ///
-    /// ```
-    /// # use distlock::LockManager;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::in_memory();
-    /// let guard = locks.lock("report").acquire().await?;
-    /// assert!(guard.is_held());
-    /// locks.shutdown().await;
-    /// assert!(!guard.is_held());
-    /// # Ok(()) }
-    /// ```
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.held.is_held()
     }
 
     /// Waits until the store has confirmed the full lease, see [`HeldLock::confirmed`].
-    ///
-    /// ```
-    /// # use distlock::LockManager;
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::in_memory();
-    /// let guard = locks.lock("report").lease(Duration::from_secs(15)).acquire().await?;
-    /// guard.confirmed().await?;
-    /// assert!(guard.remaining() > Duration::from_secs(10));
-    /// # Ok(()) }
-    /// ```
     ///
     /// # Errors
     ///
@@ -180,38 +122,12 @@ impl LockGuard {
 
     /// Returns for how long the lock stays held without a further renewal, see
     /// [`HeldLock::remaining`].
-    ///
-    /// ```
-    /// # use distlock::LockManager;
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::in_memory();
-    /// let lease = Duration::from_secs(15);
-    /// let guard = locks.lock("report").lease(lease).acquire().await?;
-    /// assert!(guard.remaining() < lease, "a safety margin is taken off");
-    /// # Ok(()) }
-    /// ```
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.held.remaining()
     }
 
     /// Returns an error if the lock is no longer held, see [`HeldLock::check`].
-    ///
-    /// ```
-    /// # use distlock::{BodyState, Error, LockManager};
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::builder().in_memory_on_current_runtime()?;
-    /// let hour = Duration::from_secs(60 * 60);
-    /// let guard = locks.lock("report").max_hold(hour).acquire().await?;
-    /// guard.check()?;
-    /// tokio::time::sleep(hour).await;
-    /// assert!(matches!(guard.check(), Err(Error::MaxHoldExceeded { body: BodyState::Running, .. })));
-    /// # Ok(()) }
-    /// ```
     ///
     /// # Errors
     ///
@@ -223,22 +139,6 @@ impl LockGuard {
 
     /// Waits until the lock is lost, and returns the error, see [`HeldLock::lost`]. If this guard
     /// re-entered a hold, its release ends the wait as well, with [`Error::Released`].
-    ///
-    /// ```
-    /// # use distlock::LockManager;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::in_memory();
-    /// # async fn write_report() -> u32 { 7 }
-    /// let guard = locks.lock("report").acquire().await?;
-    /// let rows = tokio::select! {
-    ///     rows = write_report() => rows,
-    ///     error = guard.lost() => return Err(error),
-    /// };
-    /// guard.release().await?;
-    /// assert_eq!(rows, 7);
-    /// # Ok(()) }
-    /// ```
     ///
     /// # Cancel safety
     ///

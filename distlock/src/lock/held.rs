@@ -29,36 +29,12 @@ pub struct HeldLock(pub(crate) HoldHandle);
 
 impl HeldLock {
     /// Returns the token of this acquisition. Pass it to the resource that the lock protects.
-    ///
-    /// ```
-    /// # use distlock::LockManager;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::in_memory();
-    /// let token = locks.lock("invoice:7").run(async |held| {
-    ///     // UPDATE invoices SET state = 'paid', fence = $1 WHERE id = 7 AND fence <= $1
-    ///     Ok::<_, distlock::Error>(held.fencing_token().as_i64())
-    /// }).await?;
-    /// assert!(token > 0);
-    /// # Ok(()) }
-    /// ```
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.0.fencing_token()
     }
 
     /// Returns the key of the lock.
-    ///
-    /// ```
-    /// # use distlock::LockManager;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::in_memory();
-    /// let locked = locks.lock("report");
-    /// let key = locked.run(async |held| Ok::<_, distlock::Error>(held.key().to_owned())).await?;
-    /// assert_eq!(key, "report");
-    /// # Ok(()) }
-    /// ```
     #[must_use]
     pub fn key(&self) -> &str {
         self.0.key()
@@ -66,19 +42,6 @@ impl HeldLock {
 
     /// Returns true if the local clock proves that the lock is held now, without a request to the
     /// store. Once false, it stays false.
-    ///
-    /// ```
-    /// # use distlock::LockManager;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::in_memory();
-    /// let held = locks.lock("report").run(async |held| {
-    ///     assert!(held.is_held());
-    ///     Ok::<_, distlock::Error>(held)
-    /// }).await?;
-    /// assert!(!held.is_held(), "it outlived the hold");
-    /// # Ok(()) }
-    /// ```
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.0.is_held()
@@ -91,22 +54,6 @@ impl HeldLock {
     /// The store confirms the full lease while the body runs; [`confirmed`](HeldLock::confirmed)
     /// waits for that. Then the result is at least about two thirds of the lease (or the lease
     /// minus 10 s, if that is more), unless renewals fail.
-    ///
-    /// ```
-    /// # use distlock::{Error, LockManager};
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::in_memory();
-    /// let held = locks.lock("report").run(async |held| {
-    ///     held.confirmed().await?;
-    ///     // Enough for one more call with a timeout of five seconds?
-    ///     assert!(held.remaining() > Duration::from_secs(5));
-    ///     Ok::<_, distlock::Error>(held)
-    /// }).await?;
-    /// assert_eq!(held.remaining(), Duration::ZERO);
-    /// # Ok(()) }
-    /// ```
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.0.remaining()
@@ -180,23 +127,6 @@ impl HeldLock {
     }
 
     /// Returns an error once the lock is no longer held. Call it in long sections without an await.
-    ///
-    /// ```
-    /// # use distlock::{Error, LockManager};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::in_memory();
-    /// let sum = locks.lock("report").run(async |held| {
-    ///     let mut sum = 0;
-    ///     for batch in [1, 2, 3] {
-    ///         held.check()?;
-    ///         sum += batch;
-    ///     }
-    ///     Ok::<_, distlock::Error>(sum)
-    /// }).await?;
-    /// assert_eq!(sum, 6);
-    /// # Ok(()) }
-    /// ```
     ///
     /// # Errors
     ///

@@ -47,7 +47,12 @@ use crate::protocol::rules::rule;
 /// # use std::time::Duration;
 /// # async fn f() -> Result<(), Error> {
 /// let manager = LockManager::in_memory();
-/// let lock = manager.lock("report:daily").lease(Duration::from_secs(15)).wait(Duration::from_secs(5));
+/// let lock = manager
+///     .lock("report:daily")
+///     .lease(Duration::from_secs(15)) // how long it outlives a crash of this process
+///     .wait(Duration::from_secs(5))
+///     .max_hold(Duration::from_secs(3_600)) // then the body is stopped
+///     .metadata("the report of today");
 ///
 /// let guard = lock.acquire().await?;
 /// // ... exclusive work; pass `guard.fencing_token()` to the resource ...
@@ -94,20 +99,6 @@ impl Lock {
     /// held. The lease is how long other callers wait when this process dies, and how long the lock
     /// survives an outage of the store. A shorter lease frees the lock of a crashed process sooner,
     /// and is lost sooner.
-    ///
-    /// ```
-    /// # use distlock::{Error, LockManager};
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::in_memory();
-    /// let guard = locks.lock("report").lease(Duration::from_secs(5)).acquire().await?;
-    /// assert!(guard.remaining() < Duration::from_secs(5));
-    ///
-    /// let refused = locks.lock("report").lease(Duration::from_millis(10)).acquire().await;
-    /// assert!(matches!(refused, Err(Error::Config { .. })));
-    /// # Ok(()) }
-    /// ```
     pub fn lease(mut self, lease: Duration) -> Self {
         self.options.lease = Some(lease);
         self
@@ -118,19 +109,6 @@ impl Lock {
     /// set.
     ///
     /// The limit covers everything, including outages of the store.
-    ///
-    /// ```
-    /// # use distlock::{Error, LockManager};
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::builder().in_memory_on_current_runtime()?;
-    /// let _held = locks.lock("report").acquire().await?;
-    /// let wait = Duration::from_secs(5);
-    /// let error = locks.lock("report").wait(wait).acquire().await.unwrap_err();
-    /// assert!(matches!(error, Error::Busy { waited, .. } if waited >= wait));
-    /// # Ok(()) }
-    /// ```
     pub fn wait(mut self, wait: Duration) -> Self {
         self.options.wait = Some(wait);
         self
@@ -141,19 +119,6 @@ impl Lock {
     ///
     /// At the limit, renewals stop, a body under [`run`](Lock::run) is stopped with
     /// [`Error::MaxHoldExceeded`], and a guard is no longer held.
-    ///
-    /// ```
-    /// # use distlock::{BodyState, Error, LockManager};
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::in_memory();
-    /// let lock = locks.lock("report").max_hold(Duration::from_millis(20));
-    /// let stopped = lock.run(async |_| std::future::pending::<Result<(), distlock::Error>>().await);
-    /// let error = stopped.await.unwrap_err();
-    /// assert!(matches!(error, Error::MaxHoldExceeded { body: BodyState::Stopped, .. }));
-    /// # Ok(()) }
-    /// ```
     pub fn max_hold(mut self, limit: Duration) -> Self {
         self.options.max_hold = Some(limit);
         self
@@ -169,19 +134,6 @@ impl Lock {
     /// which it is freed. A [`wait`](Lock::wait) that was set, for the lock or its manager, and is
     /// not shorter than `min_hold` is rejected with [`Error::Config`]. Such a call would get the
     /// key at the end of that time, and run the job a second time.
-    ///
-    /// ```
-    /// # use distlock::LockManager;
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::in_memory();
-    /// let lock = locks.lock("jobs:nightly-report").min_hold(Duration::from_secs(10 * 60));
-    /// lock.run(async |_| { /* the report */ Ok::<_, distlock::Error>(()) }).await?;
-    /// // Another replica starts the job a moment later.
-    /// assert!(lock.try_acquire().await?.is_none());
-    /// # Ok(()) }
-    /// ```
     pub fn min_hold(mut self, shortest: Duration) -> Self {
         self.options.min_hold = Some(shortest);
         self
@@ -261,18 +213,6 @@ impl Lock {
     /// Sets for how long [`once_for`](Lock::once_for) remembers a success: 1 s to 366 days, default
     /// 7 days. The server needs about 260 bytes for each remembered value, plus its
     /// [`metadata`](Lock::metadata).
-    ///
-    /// ```
-    /// # use distlock::LockManager;
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::in_memory();
-    /// let day = Duration::from_secs(24 * 60 * 60);
-    /// let lock = locks.lock("webhooks:payments").once_for("evt_1").record_ttl(30 * day);
-    /// lock.run(async |_| Ok::<_, distlock::Error>(())).await?;
-    /// # Ok(()) }
-    /// ```
     pub fn record_ttl(mut self, ttl: Duration) -> Self {
         self.options.record_ttl = Some(ttl);
         self
@@ -294,19 +234,6 @@ impl Lock {
     /// It does not make a failover safe: a replica that has *not* acknowledged the lock may be
     /// promoted nevertheless. Set `n` to the number of replicas that can be promoted, and protect
     /// the data with the [fencing token](LockGuard::fencing_token).
-    ///
-    /// ```
-    /// # use distlock::{Error, LockManager};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// let locks = LockManager::connect_lazy("redis://127.0.0.1:6379")?;
-    /// let lock = locks.lock("ledger:close").min_replicas(1);
-    ///
-    /// // A store without replicas rejects the option instead of ignoring it.
-    /// let refused = LockManager::in_memory().lock("ledger:close").min_replicas(1).acquire().await;
-    /// assert!(matches!(refused, Err(Error::Config { .. })));
-    /// # Ok(()) }
-    /// ```
     pub fn min_replicas(mut self, n: u32) -> Self {
         self.options.min_replicas = Some(n);
         self
@@ -322,19 +249,6 @@ impl Lock {
     /// also requires `appendfsync always`, on these replicas as well. With `everysec`, a write may
     /// take a second, which is longer than a command may take, and calls fail with
     /// [`Outage::TooFewReplicas`](crate::Outage::TooFewReplicas).
-    ///
-    /// ```
-    /// # use distlock::{Error, LockManager};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// let locks = LockManager::connect_lazy("redis://127.0.0.1:6379")?;
-    /// let lock = locks.lock("ledger:close").fsync(true);
-    ///
-    /// // A store without a disk rejects the option instead of ignoring it.
-    /// let refused = LockManager::in_memory().lock("ledger:close").fsync(true).acquire().await;
-    /// assert!(matches!(refused, Err(Error::Config { .. })));
-    /// # Ok(()) }
-    /// ```
     pub fn fsync(mut self, on: bool) -> Self {
         self.options.fsync = Some(on);
         self
@@ -343,18 +257,6 @@ impl Lock {
     /// Sets the name of this lock in logs and metrics; default `unlabeled`. Use the template of the
     /// key, such as `inventory:<item_id>`, so that there is one name instead of one per key. An
     /// annotated function is named after its template, which is its key if it has no placeholder.
-    ///
-    /// ```
-    /// # use distlock::LockManager;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::in_memory();
-    /// let labeled = locks.lock("inventory:7").label("inventory:<item_id>");
-    /// let _held = labeled.acquire().await?;
-    /// // The lock is on the key, not on the label.
-    /// assert!(locks.lock("inventory:7").try_acquire().await?.is_none());
-    /// # Ok(()) }
-    /// ```
     pub fn label(mut self, label: impl Into<Cow<'static, str>>) -> Self {
         self.options.label = Some(label.into());
         self
@@ -369,28 +271,12 @@ impl Lock {
     /// A longer text is cut to 256 bytes. Control characters, and characters that end a line or set
     /// the direction of text, become blanks. By default, and if it is empty, there is none. On
     /// re-entry, that of the outer hold remains.
-    ///
-    /// ```
-    /// # use distlock::LockManager;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::in_memory();
-    /// let _held = locks.lock("report").metadata("nightly report, run 42").acquire().await?;
-    /// let state = locks.inspect("report").await?;
-    /// assert_eq!(state.holders[0].metadata.as_deref(), Some("nightly report, run 42"));
-    /// # Ok(()) }
-    /// ```
     pub fn metadata(mut self, text: impl Into<String>) -> Self {
         self.options.set_metadata(&text.into());
         self
     }
 
     /// Returns the key as it was passed.
-    ///
-    /// ```
-    /// # let locks = distlock::LockManager::in_memory();
-    /// assert_eq!(locks.lock("{tenant:7}:stock").key(), "{tenant:7}:stock");
-    /// ```
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key

@@ -100,12 +100,6 @@ impl LockManager {
 
 impl MultiLock {
     /// Returns the keys as they were passed.
-    ///
-    /// ```
-    /// # let locks = distlock::LockManager::in_memory();
-    /// let rooms = locks.lock_all(["room:2", "room:1"]);
-    /// assert!(rooms.keys().eq(["room:2", "room:1"]));
-    /// ```
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.keys.iter().map(String::as_str)
     }
@@ -148,19 +142,6 @@ impl MultiLock {
 
     /// Acquires all locks if they are free and no other call waits for any of them. Otherwise it
     /// releases those it got, and returns `None`.
-    ///
-    /// ```
-    /// # use distlock::{Error, LockManager};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Error> {
-    /// # let locks = LockManager::in_memory();
-    /// let busy = locks.lock("room:2").acquire().await?;
-    /// let rooms = locks.lock_all(["room:1", "room:2"]);
-    /// assert!(rooms.try_acquire().await?.is_none());
-    /// busy.release().await?;
-    /// assert!(rooms.try_acquire().await?.is_some());
-    /// # Ok(()) }
-    /// ```
     ///
     /// # Errors
     ///

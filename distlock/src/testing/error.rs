@@ -53,11 +53,6 @@ pub fn busy(
 }
 
 /// Returns [`Error::QueueFull`]: the lock's queue had `max_waiters` waiters.
-///
-/// ```
-/// let error = distlock::testing::error::queue_full("inventory:7", 100);
-/// assert!(error.is_busy() && error.is_retryable());
-/// ```
 #[must_use]
 pub fn queue_full(key: impl Into<String>, max_waiters: u32) -> Error {
     Error::QueueFull {
@@ -68,12 +63,6 @@ pub fn queue_full(key: impl Into<String>, max_waiters: u32) -> Error {
 }
 
 /// Returns [`Error::Released`]: the hold had already been released.
-///
-/// ```
-/// # use distlock::{FencingToken, testing::error};
-/// let error = error::released("report", FencingToken::new(7));
-/// assert!(!error.is_lost() && !error.is_retryable());
-/// ```
 #[must_use]
 pub fn released(key: impl Into<String>, fencing_token: impl Into<Option<FencingToken>>) -> Error {
     Error::Released {
@@ -84,15 +73,6 @@ pub fn released(key: impl Into<String>, fencing_token: impl Into<Option<FencingT
 
 /// Returns [`Error::Unavailable`]: the store could not be used while the call waited. An error of
 /// connecting has no key.
-///
-/// ```
-/// # use distlock::{Outage, testing::error};
-/// # use std::time::Duration;
-/// let error = error::unavailable(Some("inventory:7"), Duration::from_secs(5), Outage::TimedOut, "no answer within 1s");
-/// assert!(error.is_unavailable() && error.is_retryable());
-/// let error = error::unavailable(None, Duration::from_secs(2), Outage::Denied, "WRONGPASS");
-/// assert!(error.key().is_none() && !error.is_retryable());
-/// ```
 #[must_use]
 pub fn unavailable(
     key: Option<&str>,
@@ -137,13 +117,6 @@ pub fn lost(
 }
 
 /// Returns [`Error::MaxHoldExceeded`]: the lock was held for its `max_hold`.
-///
-/// ```
-/// # use distlock::{BodyState, FencingToken, testing::error};
-/// # use std::time::Duration;
-/// let error = error::max_hold_exceeded("report", FencingToken::new(41), Duration::from_secs(3_600), BodyState::Stopped);
-/// assert!(error.is_lost());
-/// ```
 #[must_use]
 pub fn max_hold_exceeded(
     key: impl Into<String>,
@@ -160,11 +133,6 @@ pub fn max_hold_exceeded(
 }
 
 /// Returns [`Error::InvalidKey`]: the key cannot name a lock, because of `detail`.
-///
-/// ```
-/// let error = distlock::testing::error::invalid_key("", "it is empty");
-/// assert!(error.to_string().contains("it is empty"));
-/// ```
 #[must_use]
 pub fn invalid_key(key: impl Into<String>, detail: impl Into<String>) -> Error {
     Error::InvalidKey {
@@ -175,11 +143,6 @@ pub fn invalid_key(key: impl Into<String>, detail: impl Into<String>) -> Error {
 
 /// Returns [`Error::InvalidValue`]: the value of a placeholder, or of an option such as `once_for`,
 /// cannot be used, because of `detail`.
-///
-/// ```
-/// let error = distlock::testing::error::invalid_value("order.id", "it is empty; pass a value");
-/// assert!(error.to_string().contains("`order.id`") && error.key().is_none());
-/// ```
 #[must_use]
 pub fn invalid_value(placeholder: impl Into<String>, detail: impl Into<String>) -> Error {
     Error::InvalidValue {
@@ -189,11 +152,6 @@ pub fn invalid_value(placeholder: impl Into<String>, detail: impl Into<String>) 
 }
 
 /// Returns [`Error::KeyConflict`]: the lock's key holds a value that distlock did not write.
-///
-/// ```
-/// let error = distlock::testing::error::key_conflict("report", "a hash is stored at distlock:lock:{report}");
-/// assert_eq!(error.key(), Some("report"));
-/// ```
 #[must_use]
 pub fn key_conflict(key: impl Into<String>, detail: impl Into<String>) -> Error {
     Error::KeyConflict {
@@ -203,13 +161,6 @@ pub fn key_conflict(key: impl Into<String>, detail: impl Into<String>) -> Error 
 }
 
 /// Returns [`Error::WrongKind`]: the key is in use as `existing`.
-///
-/// ```
-/// # use distlock::{LockKind, testing::{error, holder}};
-/// let requested = LockKind::Semaphore { permits: 3 };
-/// let error = error::wrong_kind("report", requested, LockKind::Mutex, [holder("worker-2")]);
-/// assert!(!error.is_busy() && !error.is_retryable());
-/// ```
 #[must_use]
 pub fn wrong_kind(
     key: impl Into<String>,
@@ -226,11 +177,6 @@ pub fn wrong_kind(
 }
 
 /// Returns [`Error::UpgradeDeadlock`]: a write was requested inside of a read.
-///
-/// ```
-/// let error = distlock::testing::error::upgrade_deadlock("catalog");
-/// assert_eq!(error.key(), Some("catalog"));
-/// ```
 #[must_use]
 pub fn upgrade_deadlock(key: impl Into<String>) -> Error {
     Error::UpgradeDeadlock { key: key.into() }
@@ -238,14 +184,6 @@ pub fn upgrade_deadlock(key: impl Into<String>) -> Error {
 
 /// Returns [`Error::AlreadyRan`]: the work of `once_per` or `once_for` has succeeded, and may run
 /// again from `next` on.
-///
-/// ```
-/// # use distlock::testing::error;
-/// # use std::time::{Duration, SystemTime};
-/// let last_success = SystemTime::now();
-/// let error = error::already_ran("jobs:report", last_success, last_success + Duration::from_secs(3_540));
-/// assert!(!error.is_busy() && !error.is_retryable());
-/// ```
 #[must_use]
 pub fn already_ran(key: impl Into<String>, last_success: SystemTime, next: SystemTime) -> Error {
     Error::AlreadyRan {
@@ -256,11 +194,6 @@ pub fn already_ran(key: impl Into<String>, last_success: SystemTime, next: Syste
 }
 
 /// Returns [`Error::RunIfFalse`]: the `run_if` of an annotated function was false.
-///
-/// ```
-/// let error = distlock::testing::error::run_if_false("report");
-/// assert!(!error.is_busy() && !error.is_retryable());
-/// ```
 #[must_use]
 pub fn run_if_false(template: impl Into<String>) -> Error {
     Error::RunIfFalse {
@@ -269,44 +202,24 @@ pub fn run_if_false(template: impl Into<String>) -> Error {
 }
 
 /// Returns [`Error::Config`] with this detail.
-///
-/// ```
-/// let error = distlock::testing::error::config("the lease is 10ms; set it to at least 50ms");
-/// assert!(error.to_string().contains("misconfigured"));
-/// ```
 #[must_use]
 pub fn config(detail: impl Into<String>) -> Error {
     Error::config(detail)
 }
 
 /// Returns [`Error::NotInstalled`]: an annotated function was called before there was a manager.
-///
-/// ```
-/// let error = distlock::testing::error::not_installed();
-/// assert!(error.to_string().contains("distlock::install"));
-/// ```
 #[must_use]
 pub fn not_installed() -> Error {
     Error::NotInstalled
 }
 
 /// Returns [`Error::AlreadyInstalled`]: a second manager was to be installed.
-///
-/// ```
-/// let error = distlock::testing::error::already_installed();
-/// assert!(error.to_string().contains("cannot be replaced"));
-/// ```
 #[must_use]
 pub fn already_installed() -> Error {
     Error::AlreadyInstalled
 }
 
 /// Returns [`Error::ShutDown`]: the manager was shut down.
-///
-/// ```
-/// let error = distlock::testing::error::shut_down("no calls are accepted after `shutdown()`");
-/// assert!(!error.is_retryable());
-/// ```
 #[must_use]
 pub fn shut_down(detail: impl Into<String>) -> Error {
     Error::ShutDown {

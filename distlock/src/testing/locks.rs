@@ -108,15 +108,6 @@ impl TestLocks {
 
     /// Returns the manager, for [`with_manager`](crate::with_manager), for code that takes a
     /// manager, and for locks without the attribute.
-    ///
-    /// ```
-    /// # use distlock::testing::TestLocks;
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// let locks = TestLocks::new();
-    /// let guard = locks.manager().lock("report").acquire().await?;
-    /// # guard.release().await }
-    /// ```
     #[must_use]
     pub fn manager(&self) -> LockManager {
         self.manager.clone()
@@ -146,55 +137,16 @@ impl TestLocks {
 
     /// Selects the calls with this label, to set their outcome. The label of an annotated function
     /// is the template of its key, exactly as written.
-    ///
-    /// ```
-    /// # use distlock::testing::{TestLocks, holder};
-    /// #[distlock::distributed_lock(key = "inventory:<item_id>", wait = "2s")]
-    /// async fn reduce(item_id: u32) -> Result<u32, distlock::Error> {
-    ///     Ok(item_id)
-    /// }
-    ///
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// let locks = TestLocks::new();
-    /// locks.on_label("inventory:<item_id>").busy(holder("worker-2"));
-    /// let reduced = distlock::with_manager(locks.manager(), reduce(8)).await;
-    /// assert!(reduced.unwrap_err().is_busy());
-    /// # }
-    /// ```
     pub fn on_label(&self, label: impl Into<String>) -> Outcomes<'_> {
         Outcomes::new(&self.manager, &self.script, RuleTarget::Label(label.into()))
     }
 
     /// Selects the calls for any lock, to set their outcome.
-    ///
-    /// ```
-    /// # use distlock::{Outage, testing::TestLocks};
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// let locks = TestLocks::new();
-    /// locks.on_all().unavailable(Outage::Unreachable);
-    /// let error = locks.manager().lock("report").acquire().await.unwrap_err();
-    /// assert!(error.is_unavailable());
-    /// # }
-    /// ```
     pub fn on_all(&self) -> Outcomes<'_> {
         Outcomes::new(&self.manager, &self.script, RuleTarget::All)
     }
 
     /// Removes everything that was set. Acquisitions stay recorded.
-    ///
-    /// ```
-    /// # use distlock::{Outage, testing::{TestLocks, holder}};
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = TestLocks::new();
-    /// locks.on("report").busy(holder("worker-2"));
-    /// locks.on_all().unavailable(Outage::ReadOnly);
-    /// locks.clear();
-    /// locks.manager().lock("report").acquire().await?.release().await?;
-    /// # Ok(()) }
-    /// ```
     pub fn clear(&self) {
         self.script.clear(self.manager.core(), None);
     }
@@ -264,18 +216,6 @@ impl TestLocks {
 
     /// Returns the keys of the locks that are held now, in order. It omits locks of a holder set
     /// with [`busy`](Outcomes::busy), and keys that only `min_hold` keeps.
-    ///
-    /// ```
-    /// # use distlock::testing::TestLocks;
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = TestLocks::new();
-    /// let guard = locks.manager().lock("report").acquire().await?;
-    /// assert_eq!(locks.held_keys(), ["report"]);
-    /// guard.release().await?;
-    /// assert!(locks.held_keys().is_empty());
-    /// # Ok(()) }
-    /// ```
     #[must_use]
     pub fn held_keys(&self) -> Vec<String> {
         let keys: BTreeSet<_> = self.holds().map(|hold| hold.key().to_string()).collect();
@@ -283,36 +223,12 @@ impl TestLocks {
     }
 
     /// Returns all acquisitions so far, in order.
-    ///
-    /// ```
-    /// # use distlock::testing::TestLocks;
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = TestLocks::new();
-    /// for key in ["report", "inventory:7", "report"] {
-    ///     locks.manager().lock(key).acquire().await?.release().await?;
-    /// }
-    /// let acquisitions = locks.acquisitions();
-    /// assert_eq!(acquisitions[1].key, "inventory:7");
-    /// assert!(acquisitions[2].fencing_token > acquisitions[0].fencing_token);
-    /// # Ok(()) }
-    /// ```
     #[must_use]
     pub fn acquisitions(&self) -> Vec<AcquireRecord> {
         self.script.acquisitions()
     }
 
     /// Returns how often the lock of this key was acquired so far.
-    ///
-    /// ```
-    /// # use distlock::testing::TestLocks;
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = TestLocks::new();
-    /// locks.manager().lock("report").acquire().await?.release().await?;
-    /// assert_eq!((locks.acquire_count("report"), locks.acquire_count("inventory:7")), (1, 0));
-    /// # Ok(()) }
-    /// ```
     #[must_use]
     pub fn acquire_count(&self, key: &str) -> usize {
         let acquisitions = self.acquisitions();

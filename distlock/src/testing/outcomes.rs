@@ -85,35 +85,11 @@ impl<'a> Outcomes<'a> {
 impl Outcomes<'_> {
     /// Applies to the next call only. Without this or [`times`](Outcomes::times), the outcome
     /// applies to all further calls.
-    ///
-    /// ```
-    /// # use distlock::{Error, testing::{TestLocks, holder}};
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> Result<(), Error> {
-    /// # let locks = TestLocks::new();
-    /// locks.on("report").once().busy(holder("worker-2"));
-    /// let lock = locks.manager().lock("report");
-    /// assert!(lock.try_acquire().await?.is_none());
-    /// assert!(lock.try_acquire().await?.is_some());
-    /// # Ok(()) }
-    /// ```
     pub fn once(self) -> Self {
         self.times(1)
     }
 
     /// Applies to the next `calls` calls.
-    ///
-    /// ```
-    /// # use distlock::{Error, testing::{TestLocks, holder}};
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> Result<(), Error> {
-    /// # let locks = TestLocks::new();
-    /// locks.on("report").times(2).busy(holder("worker-2"));
-    /// let lock = locks.manager().lock("report");
-    /// assert!(lock.try_acquire().await?.is_none() && lock.try_acquire().await?.is_none());
-    /// assert!(lock.try_acquire().await?.is_some());
-    /// # Ok(()) }
-    /// ```
     pub fn times(mut self, calls: u32) -> Self {
         self.times = Some(calls);
         self
@@ -122,19 +98,6 @@ impl Outcomes<'_> {
     /// Applies for `duration` from now, in tokio's time, or until it is cleared. A call that waits
     /// for a busy lock, or during an outage, then continues. The loss or limit of a call that began
     /// before still takes effect.
-    ///
-    /// ```
-    /// # use distlock::{Error, testing::{TestLocks, holder}};
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> Result<(), Error> {
-    /// # let locks = TestLocks::new();
-    /// let three = Duration::from_secs(3);
-    /// locks.on("report").for_duration(three).busy(holder("worker-2"));
-    /// let guard = locks.manager().lock("report").wait(2 * three).acquire().await?;
-    /// assert!(locks.acquisitions()[0].waited >= three);
-    /// # guard.release().await }
-    /// ```
     pub fn for_duration(mut self, duration: Duration) -> Self {
         self.lasts = Some(duration);
         self
@@ -165,19 +128,6 @@ impl Outcomes<'_> {
     /// [`Error::AlreadyRan`](crate::Error::AlreadyRan), or is skipped, with this last success. Its
     /// `next` follows from the call's `once_per` or `record_ttl`. A call without them, which would
     /// not get this reply from a real store, gets it too; its `next` is the last success.
-    ///
-    /// ```
-    /// # use distlock::{Error, RunOutcome, SkipReason, testing::TestLocks};
-    /// # use std::time::{Duration, SystemTime};
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> Result<(), Error> {
-    /// # let locks = TestLocks::new();
-    /// locks.on("jobs:report").already_ran(SystemTime::now());
-    /// let job = locks.manager().lock("jobs:report").once_per(Duration::from_secs(3_600));
-    /// let outcome = job.try_run(async |_| Ok::<_, Error>(())).await?;
-    /// assert!(matches!(outcome, RunOutcome::Skipped(SkipReason::AlreadyRan { .. })));
-    /// # Ok(()) }
-    /// ```
     pub fn already_ran(self, last_success: SystemTime) {
         self.set(ScriptedOutcome::AlreadyRan(last_success));
     }
@@ -202,17 +152,6 @@ impl Outcomes<'_> {
 
     /// Puts a value that distlock did not write at the key. The call fails at once with
     /// [`Error::KeyConflict`](crate::Error::KeyConflict).
-    ///
-    /// ```
-    /// # use distlock::{Error, testing::TestLocks};
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// # let locks = TestLocks::new();
-    /// locks.on("report").key_conflict("a hash is stored at distlock:lock:{report}");
-    /// let error = locks.manager().lock("report").acquire().await.unwrap_err();
-    /// assert!(matches!(error, Error::KeyConflict { .. }), "{error}");
-    /// # }
-    /// ```
     pub fn key_conflict(self, detail: impl Into<String>) {
         self.set(ScriptedOutcome::KeyConflict(detail.into()));
     }
@@ -238,19 +177,6 @@ impl Outcomes<'_> {
 
     /// Lets the call acquire its lock with `limit` as its `max_hold`. Its body is then stopped with
     /// [`Error::MaxHoldExceeded`](crate::Error::MaxHoldExceeded), unless it ends first.
-    ///
-    /// ```
-    /// # use distlock::{BodyState, Error, testing::TestLocks};
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() {
-    /// # let locks = TestLocks::new();
-    /// locks.on("report").max_hold_exceeded_after(Duration::from_secs(2));
-    /// let lock = locks.manager().lock("report").max_hold(Duration::from_secs(3_600));
-    /// let error = lock.run(async |_| std::future::pending::<Result<(), distlock::Error>>().await).await.unwrap_err();
-    /// assert!(matches!(error, Error::MaxHoldExceeded { body: BodyState::Stopped, .. }));
-    /// # }
-    /// ```
     pub fn max_hold_exceeded_after(self, limit: Duration) {
         self.set(ScriptedOutcome::MaxHold(limit));
     }
@@ -258,19 +184,6 @@ impl Outcomes<'_> {
     /// Removes the outcomes set by the same `on`, `on_label` or `on_all`. Calls that wait because
     /// of them continue. Pending losses and limits do not take effect, except the limit of a call
     /// that has begun.
-    ///
-    /// ```
-    /// # use distlock::{Error, testing::{TestLocks, holder}};
-    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
-    /// # async fn main() -> Result<(), Error> {
-    /// # let locks = TestLocks::new();
-    /// locks.on("report").busy(holder("worker-2"));
-    /// let lock = locks.manager().lock("report");
-    /// assert!(lock.try_acquire().await?.is_none());
-    /// locks.on("report").clear();
-    /// assert!(lock.try_acquire().await?.is_some());
-    /// # Ok(()) }
-    /// ```
     pub fn clear(self) {
         self.script.clear(self.manager.core(), Some(&self.target));
     }

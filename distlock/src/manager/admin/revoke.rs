@@ -105,18 +105,6 @@ pub struct Revoke {
 impl Revoke {
     /// Sets how long to wait for the lock to become free; default 10 s, without an upper limit. If
     /// it is still held then, the outcome is [`RevokeOutcome::Pending`]. Zero checks once.
-    ///
-    /// ```
-    /// # use distlock::{LockManager, RevokeOutcome};
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::in_memory();
-    /// let _guard = locks.lock("report").acquire().await?; // its code does not check for a loss
-    /// let revocation = locks.revoke("report").wait(Duration::from_millis(50)).await?;
-    /// assert_eq!(revocation.outcome, RevokeOutcome::Pending);
-    /// # Ok(()) }
-    /// ```
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
@@ -127,22 +115,6 @@ impl Revoke {
     ///
     /// Readers that hold an [`RwLock`](crate::RwLock) together share their fencing token. So if one
     /// of them is revoked, all of them are.
-    ///
-    /// ```
-    /// # use distlock::{LockManager, RevokeOutcome};
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// let locks = LockManager::builder().client_name("worker-2").in_memory()?;
-    /// let permit = locks.semaphore("smtp", 3).acquire().await?;
-    /// let hung = tokio::spawn(async move { permit.lost().await });
-    ///
-    /// let revocation = locks.revoke("smtp").holder("worker-1").await?;
-    /// assert_eq!(revocation.outcome, RevokeOutcome::NotHeld);
-    /// let revocation = locks.revoke("smtp").holder("worker-2").await?;
-    /// assert_eq!(revocation.outcome, RevokeOutcome::Released);
-    /// # Ok(()) }
-    /// ```
     pub fn holder(mut self, client: impl Into<String>) -> Self {
         self.holder = Some(client.into());
         self
@@ -182,19 +154,6 @@ impl Revoke {
     /// off continues until its safe deadline. If you assume this of a running process, two holders
     /// can overlap. A resource that has seen the [new token](Revocation::fencing_token)
     /// rejects the old holder.
-    ///
-    /// ```
-    /// # use distlock::{RevokeOutcome, LockManager};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// # let locks = LockManager::in_memory();
-    /// let guard = locks.lock("report").acquire().await?;
-    /// let hung = tokio::spawn(async move { guard.lost().await });
-    /// // The client is still connected, so it is notified instead.
-    /// let revocation = locks.revoke("report").assume_holder_dead(true).await?;
-    /// assert_eq!(revocation.outcome, RevokeOutcome::Released);
-    /// # Ok(()) }
-    /// ```
     pub fn assume_holder_dead(mut self, on: bool) -> Self {
         self.assume_holder_dead = on;
         self

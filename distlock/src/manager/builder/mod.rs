@@ -230,17 +230,6 @@ impl LockManagerBuilder {
     /// A namespace must be 1 to 64 bytes long, without white space, braces or control characters.
     /// It may have several parts, such as `shop:eu`. No part after a `:` may be a kind of
     /// distlock's keys (`lock`, `queue`, `entry`, `fence`, `done`, `client`).
-    ///
-    /// ```
-    /// # use distlock::LockManager;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// let shop = LockManager::builder().namespace("shop").connect("memory:one-server").await?;
-    /// let blog = LockManager::builder().namespace("blog").connect("memory:one-server").await?;
-    /// let _held = shop.lock("report").acquire().await?;
-    /// assert!(blog.lock("report").try_acquire().await?.is_some());
-    /// # Ok(()) }
-    /// ```
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = namespace.into();
         self
@@ -249,18 +238,6 @@ impl LockManagerBuilder {
     /// Sets the name that other clients see in [`Error::Busy`]; default `host:pid`, also for a
     /// blank name. A longer name is cut to 128 bytes. Control characters, and characters that end a
     /// line or set the direction of text, become blanks.
-    ///
-    /// ```
-    /// # use distlock::LockManager;
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// let locks = LockManager::builder().client_name("checkout-3").in_memory()?;
-    /// let _held = locks.lock("report").acquire().await?;
-    /// let error = locks.lock("report").wait(Duration::ZERO).acquire().await.unwrap_err();
-    /// assert!(error.to_string().contains("held by checkout-3"));
-    /// # Ok(()) }
-    /// ```
     pub fn client_name(mut self, name: impl Into<String>) -> Self {
         self.client_name = Some(name.into());
         self
@@ -270,19 +247,6 @@ impl LockManagerBuilder {
     /// Further calls fail with [`Error::QueueFull`] at once. Waiters of ended processes and waiters
     /// with an expired `wait` do not count for long: every rejected call removes dead entries from
     /// a hundred places of the queue. Has no effect over a quorum, which has no queue.
-    ///
-    /// ```
-    /// # use distlock::{Error, LockManager};
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// let locks = LockManager::builder().max_waiters(0).in_memory()?;
-    /// let _held = locks.lock("report").acquire().await?;
-    /// let day = Duration::from_secs(24 * 60 * 60);
-    /// let error = locks.lock("report").wait(day).acquire().await.unwrap_err();
-    /// assert!(matches!(error, Error::QueueFull { .. }), "{error}");
-    /// # Ok(()) }
-    /// ```
     pub fn max_waiters(mut self, limit: u32) -> Self {
         self.settings.max_waiters = limit;
         self
@@ -296,16 +260,6 @@ impl LockManagerBuilder {
     /// corrected. Choose a time longer than a wrong clock may stay unnoticed. Every key used within
     /// this time costs the server about 150 bytes (the memory store up to 500). Managers that share
     /// locks should agree; the last one to acquire decides.
-    ///
-    /// ```
-    /// # use distlock::LockManager;
-    /// # use std::time::Duration;
-    /// // The operators check the clocks once a day.
-    /// let day = Duration::from_secs(24 * 60 * 60);
-    /// let locks = LockManager::builder().fence_ttl(2 * day).in_memory()?;
-    /// assert!(LockManager::builder().fence_ttl(2 * 366 * day).in_memory().is_err(), "unused keys would be kept");
-    /// # Ok::<(), distlock::Error>(())
-    /// ```
     pub fn fence_ttl(mut self, ttl: Duration) -> Self {
         self.settings.fence_ttl = ttl;
         self
@@ -315,17 +269,6 @@ impl LockManagerBuilder {
     /// 2 s. Raise it for a service that starts together with its Redis, or use
     /// [`connect_lazy`](LockManagerBuilder::connect_lazy). An error takes up to half a second
     /// longer, because it says what listens at the address.
-    ///
-    /// ```
-    /// # use distlock::LockManager;
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// let builder = LockManager::builder().connect_timeout(Duration::from_millis(50));
-    /// let connected = builder.connect("redis://127.0.0.1:1").await; // nothing listens there
-    /// assert!(connected.is_err_and(|error| error.is_unavailable()));
-    /// # Ok(()) }
-    /// ```
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.connect_timeout = limit;
         self
@@ -347,15 +290,6 @@ impl LockManagerBuilder {
     /// task of its own. The panic is caught, but may appear on stderr, and the runtime's calls
     /// continue over the I/O thread. A program built with `panic = "abort"` cannot catch the panic,
     /// so there the default is 0.
-    ///
-    /// ```
-    /// // A thousand instances of the service on one server: two connections each, instead of up
-    /// // to ten.
-    /// let locks = distlock::LockManager::builder()
-    ///     .max_runtime_connections(0)
-    ///     .connect_lazy("redis://127.0.0.1:6379")?;
-    /// # Ok::<(), distlock::Error>(())
-    /// ```
     pub fn max_runtime_connections(mut self, n: usize) -> Self {
         self.max_runtime_connections = n;
         self
@@ -363,14 +297,6 @@ impl LockManagerBuilder {
 
     /// Sets how the certificate of a `rediss://` server is verified, and which one the client
     /// presents. For the defaults, see [`Tls`](crate::Tls).
-    ///
-    /// ```
-    /// # use distlock::{LockManager, Tls};
-    /// let builder = LockManager::builder().tls(Tls::new().ca_file("/etc/redis/ca.crt"));
-    /// let locks = builder.clone().connect_lazy("rediss://127.0.0.1:6380")?;
-    /// assert!(builder.connect_lazy("redis://127.0.0.1:6379").is_err(), "a plain connection");
-    /// # Ok::<(), distlock::Error>(())
-    /// ```
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
@@ -378,15 +304,6 @@ impl LockManagerBuilder {
     }
 
     /// Sets user and password, in place of the URL's. The URL can then be shown to anyone.
-    ///
-    /// ```
-    /// # use distlock::{Credentials, LockManager};
-    /// # let secret = "s3cret".to_owned();
-    /// let builder = LockManager::builder().credentials(Credentials::new("shop", secret));
-    /// let locks = builder.clone().connect_lazy("redis://127.0.0.1:6379")?;
-    /// assert!(builder.connect_lazy("redis://shop:secret@127.0.0.1:6379").is_err(), "two passwords");
-    /// # Ok::<(), distlock::Error>(())
-    /// ```
     pub fn credentials(self, credentials: Credentials) -> Self {
         self.credentials_provider(move || std::future::ready(Ok(credentials.clone())))
     }
@@ -430,18 +347,6 @@ impl LockManagerBuilder {
     /// min, at least 1 s. Choose less than the lifetime of a token, because a managed service
     /// closes connections when their token expires. This option requires
     /// [`credentials_provider`](LockManagerBuilder::credentials_provider).
-    ///
-    /// ```
-    /// # use distlock::{Credentials, LockManager};
-    /// # use std::time::Duration;
-    /// # async fn token() -> std::io::Result<String> { Ok("token".into()) }
-    /// // A token is valid for a quarter of an hour.
-    /// let locks = LockManager::builder()
-    ///     .credentials_provider(|| async { Ok(Credentials::new("shop", token().await?)) })
-    ///     .credentials_refresh_interval(Duration::from_secs(10 * 60))
-    ///     .connect_lazy("redis://127.0.0.1:6379")?;
-    /// # Ok::<(), distlock::Error>(())
-    /// ```
     pub fn credentials_refresh_interval(mut self, interval: Duration) -> Self {
         self.credentials_refresh_interval = Some(interval);
         self
@@ -449,15 +354,6 @@ impl LockManagerBuilder {
 
     /// Sets the credentials for the sentinels of a `redis+sentinel://` URL, if the sentinels
     /// require any. User and password in the URL are for the servers that the sentinels monitor.
-    ///
-    /// ```
-    /// # use distlock::{Credentials, LockManager};
-    /// let builder = LockManager::builder().sentinel_credentials(Credentials::from_password("another secret"));
-    /// let url = "redis+sentinel://shop:secret@127.0.0.1:26379,127.0.0.1:26380/orders";
-    /// let locks = builder.clone().connect_lazy(url)?;
-    /// assert!(builder.connect_lazy("redis://127.0.0.1:6379").is_err(), "there are no sentinels");
-    /// # Ok::<(), distlock::Error>(())
-    /// ```
     pub fn sentinel_credentials(mut self, credentials: Credentials) -> Self {
         self.sentinel_credentials = Some(credentials);
         self
@@ -466,20 +362,6 @@ impl LockManagerBuilder {
     /// Sets the [lease](crate::Lock::lease) of the locks of this manager that set none: 50 ms to
     /// 24 h, default 30 s. It goes before the environment variable `DISTLOCK_LEASE` of
     /// [`connect_from_env`](LockManagerBuilder::connect_from_env).
-    ///
-    /// ```
-    /// # use distlock::LockManager;
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// let locks = LockManager::builder().lease(Duration::from_secs(5)).in_memory()?;
-    /// let guard = locks.lock("report").acquire().await?;
-    /// assert!(guard.remaining() <= Duration::from_secs(5));
-    ///
-    /// let refused = LockManager::builder().lease(Duration::from_millis(10)).in_memory();
-    /// assert!(refused.is_err(), "as with `Lock::lease`");
-    /// # Ok(()) }
-    /// ```
     pub fn lease(mut self, lease: Duration) -> Self {
         self.defaults.lease = Some(lease);
         self
@@ -488,18 +370,6 @@ impl LockManagerBuilder {
     /// Sets the [wait](crate::Lock::wait) of the locks of this manager that set none: at most 24 h,
     /// default 10 s. It goes before the environment variable `DISTLOCK_WAIT` of
     /// [`connect_from_env`](LockManagerBuilder::connect_from_env). Calls that try once do not wait.
-    ///
-    /// ```
-    /// # use distlock::{Error, LockManager};
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), distlock::Error> {
-    /// let locks = LockManager::builder().wait(Duration::from_millis(20)).in_memory()?;
-    /// let _held = locks.lock("report").acquire().await?;
-    /// let error = locks.lock("report").acquire().await.unwrap_err();
-    /// assert!(matches!(error, Error::Busy { waited, .. } if waited < Duration::from_secs(10)));
-    /// # Ok(()) }
-    /// ```
     pub fn wait(mut self, wait: Duration) -> Self {
         self.defaults.wait = Some(wait);
         self
@@ -508,14 +378,6 @@ impl LockManagerBuilder {
     /// Sets how many replicas must acknowledge a lock, and each of its renewals, before it counts
     /// as held; default 0. This is the default for all locks of this manager. For its guarantees
     /// and their limits, see [`Lock::min_replicas`](crate::Lock::min_replicas).
-    ///
-    /// ```
-    /// # use distlock::LockManager;
-    /// let builder = LockManager::builder().min_replicas(1);
-    /// let locks = builder.clone().connect_lazy("redis://127.0.0.1:6379")?;
-    /// assert!(builder.in_memory().is_err(), "the memory store has no replicas");
-    /// # Ok::<(), distlock::Error>(())
-    /// ```
     pub fn min_replicas(mut self, n: u32) -> Self {
         self.defaults.durability.replicas = n;
         self
@@ -524,15 +386,6 @@ impl LockManagerBuilder {
     /// Sets whether a lock counts as held only once it is on the disk of the server, and of its
     /// [`min_replicas`](LockManagerBuilder::min_replicas); default `false`. This is the default for
     /// all locks of this manager, see [`Lock::fsync`](crate::Lock::fsync).
-    ///
-    /// ```
-    /// # use distlock::LockManager;
-    /// let builder = LockManager::builder().fsync(true);
-    /// let locks = builder.clone().connect_lazy("redis://127.0.0.1:6379")?;
-    /// let quorum = "redis+quorum://127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003";
-    /// assert!(builder.connect_lazy(quorum).is_err(), "each server of a quorum has its own setting");
-    /// # Ok::<(), distlock::Error>(())
-    /// ```
     pub fn fsync(mut self, on: bool) -> Self {
         self.defaults.durability.fsync = on;
         self
@@ -540,15 +393,6 @@ impl LockManagerBuilder {
 
     /// Sets the [`Quorum`], which must be the same for all clients of a `redis+quorum://` URL;
     /// default [`Quorum::new()`].
-    ///
-    /// ```
-    /// # use distlock::{LockManager, Quorum};
-    /// let builder = LockManager::builder().quorum(Quorum::new().size(2));
-    /// let url = "redis+quorum://127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003";
-    /// let locks = builder.clone().connect_lazy(url)?;
-    /// assert!(builder.connect_lazy("redis://127.0.0.1:6379").is_err(), "one server is not a quorum");
-    /// # Ok::<(), distlock::Error>(())
-    /// ```
     pub fn quorum(mut self, quorum: Quorum) -> Self {
         self.quorum = Some(quorum);
         self
@@ -587,13 +431,6 @@ impl LockManagerBuilder {
     /// identify a person, and there are as many as there are users or orders. Lines at DEBUG always
     /// name keys. So do the lines of a lock that ended before its holder was done, and of a success
     /// that is not recorded, because an operator must check what the lock protects.
-    ///
-    /// ```
-    /// # use distlock::LockManager;
-    /// // In staging, keys identify no real person.
-    /// let locks = LockManager::builder().show_keys(true).in_memory()?;
-    /// # Ok::<(), distlock::Error>(())
-    /// ```
     pub fn show_keys(mut self, on: bool) -> Self {
         self.dependencies.show_keys = on;
         self
