@@ -10,6 +10,7 @@ use crate::key::LockKey;
 use crate::observer::event::UNLABELED;
 use crate::observer::telemetry::Delivery;
 use crate::protocol::kind::Kind;
+use crate::protocol::messages::{Acquire, OwnerId, Release, Target};
 use crate::protocol::once::Once;
 use crate::protocol::timing::Timing;
 use crate::util::clock::BootInstant;
@@ -58,6 +59,37 @@ impl Request {
 
     pub(crate) fn timing(&self) -> Timing {
         Timing::new(self.options.lease())
+    }
+
+    /// Returns the lock, and an owner of it.
+    pub(crate) fn target(&self, owner: OwnerId) -> Target<'_> {
+        Target {
+            key: &self.key,
+            kind: self.kind,
+            owner,
+            timing: self.timing(),
+            durability: self.options.durability(),
+        }
+    }
+
+    /// Returns the command that acquires the lock, with the options that the store has to know.
+    pub(crate) fn acquire_command(&self, owner: OwnerId, wait: Duration) -> Acquire<'_> {
+        Acquire {
+            target: self.target(owner),
+            wait,
+            metadata: self.options.metadata(),
+            once: self.once.as_ref(),
+        }
+    }
+
+    /// Returns the command that releases whatever the store has for an owner.
+    pub(crate) fn release_command(&self, owner: OwnerId) -> Release<'_> {
+        Release {
+            target: self.target(owner),
+            keep_for: Duration::ZERO,
+            success: None,
+            unanswered_until: None,
+        }
     }
 
     /// Returns how the events of the call and of its hold are delivered.

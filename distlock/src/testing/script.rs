@@ -234,7 +234,8 @@ impl TestScript {
             InjectedLoss::Gone | InjectedLoss::GoneSilently => {
                 lock(&self.state).deleted.insert(entry.owner);
                 // As with a `DEL`, the next waiter has the lock from now on.
-                let deleted = core.store.release(&entry.release_command(), timeout).await;
+                let release = entry.request.release_command(entry.owner);
+                let deleted = core.store.release(&release, timeout).await;
                 if deleted.is_ok() && loss == InjectedLoss::Gone {
                     let answer = Err(RenewalFailure::Gone);
                     core.update(entry, |acquisition, now| {

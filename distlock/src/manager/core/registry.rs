@@ -11,8 +11,7 @@ use crate::protocol::acquisition::Acquisition;
 use crate::protocol::acquisition::AcquisitionState::{
     self, Acquiring, Ended, Held, Queued, Releasing,
 };
-use crate::protocol::messages::Release;
-use crate::protocol::messages::{Acquire, OwnerId, Target};
+use crate::protocol::messages::OwnerId;
 use crate::protocol::outcome::Report;
 use crate::protocol::request::Request;
 use crate::protocol::timing::MAX_WATCHDOG_SLEEP;
@@ -138,36 +137,6 @@ pub(crate) struct RegistryEntry {
 }
 
 impl RegistryEntry {
-    /// Returns the lock, and this owner of it.
-    pub(crate) fn target(&self) -> Target<'_> {
-        Target {
-            key: &self.request.key,
-            kind: self.request.kind,
-            owner: self.owner,
-            timing: self.request.timing(),
-            durability: self.request.options.durability(),
-        }
-    }
-
-    pub(crate) fn acquire_command(&self, wait: Duration) -> Acquire<'_> {
-        Acquire {
-            target: self.target(),
-            wait,
-            metadata: self.request.options.metadata(),
-            once: self.request.once.as_ref(),
-        }
-    }
-
-    /// Returns the command that releases whatever the store has for the owner.
-    pub(crate) fn release_command(&self) -> Release<'_> {
-        Release {
-            target: self.target(),
-            keep_for: Duration::ZERO,
-            success: None,
-            unanswered_until: None,
-        }
-    }
-
     /// Reads the acquisition without changing it.
     pub(crate) fn peek<T>(&self, read: impl FnOnce(&Acquisition) -> T) -> T {
         read(&lock(&self.state).0)

@@ -185,13 +185,13 @@ impl Sending {
             let reply = self.reply(store.release(&release, timeout)).await;
             self.handle(reply, Acquisition::handle_release_reply);
         } else if let Action::Downgrade { token, .. } = self.action {
-            let target = entry.target();
+            let target = entry.request.target(entry.owner);
             let downgrade = Downgrade { target, token };
             let reply = self.reply(store.downgrade(&downgrade, timeout)).await;
             self.handle(reply, Acquisition::handle_downgrade);
         } else if let Action::Confirm { .. } = self.action {
             let confirm = Confirm {
-                target: entry.target(),
+                target: entry.request.target(entry.owner),
                 once: entry.request.once.as_ref(),
             };
             let reply = self.reply(store.confirm(&confirm, timeout)).await;
@@ -237,7 +237,10 @@ impl Sending {
 
     fn acquire_command(&self) -> Option<Acquire<'_>> {
         match self.action {
-            Action::Acquire { wait, .. } => Some(self.entry.acquire_command(wait)),
+            Action::Acquire { wait, .. } => {
+                let entry = &self.entry;
+                Some(entry.request.acquire_command(entry.owner, wait))
+            }
             _ => None,
         }
     }
@@ -257,7 +260,7 @@ impl Sending {
             keep_for,
             unanswered_until,
             success: once.zip(succeeded_under),
-            ..self.entry.release_command()
+            ..self.entry.request.release_command(self.entry.owner)
         })
     }
 
@@ -286,7 +289,10 @@ impl Sending {
             self.core.executor.spawn(async move {
                 let timeout = entry.request.timing().command_timeout();
                 // The rule that this breaks forbids the command.
-                let _ = core.store.release(&entry.release_command(), timeout).await;
+                let _ = core
+                    .store
+                    .release(&entry.request.release_command(entry.owner), timeout)
+                    .await;
             });
         }
         result

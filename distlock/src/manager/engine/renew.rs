@@ -51,7 +51,7 @@ impl DueRenewal {
 
     fn command(&self) -> Renewal<'_> {
         Renewal {
-            target: self.entry.target(),
+            target: self.entry.request.target(self.entry.owner),
             token: self.token,
         }
     }

@@ -174,7 +174,8 @@ impl Acquisition {
         }
     }
 
-    /// Returns true if a queue entry may exist. A grant keeps its entry until it is confirmed.
+    /// Returns true if a queue entry may exist. An acquire without a reply may be applied after a
+    /// grant that was not confirmed has ended.
     fn may_be_queued(&self) -> bool {
         match &self.stage {
             Stage::Acquiring(_) => true,

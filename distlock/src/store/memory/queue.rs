@@ -102,7 +102,7 @@ impl Queue {
     pub(super) fn slice(&self, number: OwnerId) -> impl Iterator<Item = &QueueEntry> {
         let mut first = 0;
         if self.len() > MAX_EXAMINED {
-            // As in `lua/acquire.lua`, to the last bit.
+            // As in `lua/enter.lua`, to the last bit.
             let section = ((number.0 % 1_000_000_000) as f64 * 0.618_033_988_749_894_9).fract();
             let end = (section * (self.len() + MAX_EXAMINED) as f64) as usize + 1;
             first = end

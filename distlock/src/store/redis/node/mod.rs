@@ -101,7 +101,7 @@ impl Node {
         if let Ok(AcquireReply::KeyConflict(detail)) = reply {
             reply = match session.purpose {
                 // The I/O thread acquires again, because that takes several commands and timers.
-                Purpose::Runtime => Ok(AcquireReply::Unfinished),
+                Purpose::Runtime => return Ok(AcquireReply::Unfinished),
                 _ => {
                     let resolved =
                         self.resolve_conflict(session, preceding, request, detail, timeout);
