@@ -59,7 +59,7 @@ struct ManagerInner {
     core: Arc<Core>,
     client_name: String,
     defaults: Defaults,
-    /// Held only to be dropped, which makes the I/O thread drain and end.
+    /// Its last work drains the manager.
     io_thread: Option<IoThread>,
 }
 

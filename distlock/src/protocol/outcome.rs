@@ -35,7 +35,7 @@ pub(crate) enum Action {
         keep_for: Duration,
         /// The token of the hold whose success is to be recorded.
         succeeded_under: Option<FencingToken>,
-        /// Set if an acquire went unanswered, so that it may be applied after this release.
+        /// Until when an acquire that went unanswered may be applied after this release.
         unanswered_until: Option<BootInstant>,
         timeout: Duration,
     },

@@ -123,8 +123,9 @@ impl ProcessId {
 /// character.
 const SEPARATOR: char = '\u{1f}';
 
-/// Returns the name of a holder for the store, where the scripts treat it as one opaque text. Without metadata it is the client's name. A separator in front
-/// says that the store cannot see whether the client is alive, because of a proxy.
+/// Returns the name of a holder for the store, where the scripts treat it as one opaque text.
+/// Without metadata it is the client's name. A separator in front says that the store cannot see
+/// whether the client is alive, because of a proxy.
 pub(crate) fn join_name<'a>(
     client: &'a str,
     metadata: Option<&str>,

@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::error::{Holder, Outage};
+use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::manager::core::held::HoldHandle;
 use crate::manager::core::registry::RegistryEntry;
@@ -150,8 +151,8 @@ struct ScriptState {
     holds: HashMap<OwnerId, Arc<RegistryEntry>>,
     /// The holds that are not renewed while their rule is set.
     not_renewed: HashMap<OwnerId, RuleId>,
-    /// The holds that the test deletes, even while a rule makes the store unavailable.
-    deleted: HashSet<OwnerId>,
+    /// The holds that the test deletes or revokes, even while a rule makes the store unavailable.
+    lost: HashSet<OwnerId>,
 }
 
 impl TestScript {
@@ -202,20 +203,33 @@ impl TestScript {
         rule.is_some_and(|rule| state.rules.rule(*rule).is_some())
     }
 
-    pub(crate) fn is_deleted(&self, owner: OwnerId) -> bool {
-        lock(&self.state).deleted.contains(&owner)
+    /// Returns true if the test ends the hold of this owner.
+    pub(crate) fn is_lost(&self, owner: OwnerId) -> bool {
+        lock(&self.state).lost.contains(&owner)
+    }
+
+    /// Returns true if the test ends the hold with this token.
+    pub(crate) fn is_token_lost(&self, token: FencingToken) -> bool {
+        let state = lock(&self.state);
+        let mut lost = state.lost.iter().filter_map(|owner| state.holds.get(owner));
+        lost.any(|entry| {
+            entry.peek(|acquisition| acquisition.hold().is_some_and(|hold| hold.token == token))
+        })
     }
 
     /// Forgets a hold that is released.
     pub(crate) fn forget(&self, owner: OwnerId) {
         let mut state = lock(&self.state);
         state.holds.remove(&owner);
-        state.deleted.remove(&owner);
+        state.lost.remove(&owner);
     }
 
     /// Ends a hold as a rule says.
     pub(crate) async fn lose(&self, hold: HoldHandle, loss: InjectedLoss, rule: RuleId) {
         let (core, entry) = (&hold.core, &hold.entry);
+        if loss != InjectedLoss::NotRenewed {
+            lock(&self.state).lost.insert(entry.owner);
+        }
         let timeout = entry.request.timing().command_timeout();
         match loss {
             InjectedLoss::NotRenewed => {
@@ -230,9 +244,9 @@ impl TestScript {
                 };
                 // The store notifies the holder, and the reply is not needed.
                 let _ = core.store.revoke(&revoke, timeout).await;
+                lock(&self.state).lost.remove(&entry.owner);
             }
             InjectedLoss::Gone | InjectedLoss::GoneSilently => {
-                lock(&self.state).deleted.insert(entry.owner);
                 // As with a `DEL`, the next waiter has the lock from now on.
                 let release = entry.request.release_command(entry.owner);
                 let deleted = core.store.release(&release, timeout).await;

@@ -100,7 +100,7 @@ impl Clock for TokioClock {
 }
 
 /// A time of a server's clock, in microseconds since the Unix epoch. It must not be compared with a
-/// local time.
+/// [`BootInstant`]. The server of the memory store has the wall clock of this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ServerTime(pub(crate) u64);
 

@@ -1,7 +1,7 @@
 //! Holds that are lost, or exceed a limit.
 
 use distlock::testing::{InjectedLoss, assert_locked, assert_not_locked};
-use distlock::{BodyState, Error, LossReason};
+use distlock::{BodyState, Error, LossReason, Outage};
 use tokio::time::Instant;
 
 use crate::service::{Inventory, LEASE, is_about, ms, secs};
@@ -41,6 +41,28 @@ async fn a_lock_is_lost_on_command() {
     let error = task.await.unwrap().unwrap_err();
     assert_eq!(loss(error), (BodyState::Stopped, LossReason::Gone));
     assert_eq!(lost_at.elapsed(), ms(0));
+}
+
+/// The test acts on the store itself, which its rule makes unavailable for everything else.
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_lost_on_command_while_the_store_is_unavailable() {
+    for injected in [InjectedLoss::Gone, InjectedLoss::Revoked] {
+        let shop = Inventory::new();
+        let task = tokio::spawn({
+            let shop = shop.clone();
+            async move { shop.reduce(7, secs(3_600)).await }
+        });
+        shop.locks.wait_until_held("inventory:7").await;
+        shop.locks.on_all().unavailable(Outage::Unreachable);
+        let lost_at = Instant::now();
+        shop.locks.lose("inventory:7", injected);
+        let (_, reason) = loss(task.await.unwrap().unwrap_err());
+        match injected {
+            InjectedLoss::Gone => assert_eq!(reason, LossReason::Gone),
+            _ => assert!(matches!(reason, LossReason::Revoked { .. }), "{reason:?}"),
+        }
+        assert!(lost_at.elapsed() < LEASE / 2, "not by its clock");
+    }
 }
 
 /// As after a `DEL`: the next holder has the lock and a higher token while the first still works.

@@ -173,7 +173,8 @@ impl Core {
 
     /// Logs away from timers and sockets, because a `tracing` subscriber may block.
     pub(crate) fn spawn_logging(&self, log: impl FnOnce() + Send + 'static) {
-        self.executor.spawn_blocking(log);
+        let line = LogLine(Some(log));
+        self.executor.spawn_blocking(move || drop(line));
     }
 
     /// Spawns work that ends when the manager closes.
@@ -186,6 +187,17 @@ impl Core {
                 _ = phase.wait_for(|phase| *phase == Phase::Closed) => {}
             }
         });
+    }
+}
+
+/// A log line. It is written on drop, and so even if its runtime ends first.
+struct LogLine<F: FnOnce()>(Option<F>);
+
+impl<F: FnOnce()> Drop for LogLine<F> {
+    fn drop(&mut self) {
+        if let Some(log) = self.0.take() {
+            log();
+        }
     }
 }
 

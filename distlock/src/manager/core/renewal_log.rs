@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_series_of_failures_is_logged_at_two_ages_in_the_last_third_and_every_minute() {
-        let monitor = RenewalLogLimiter::default();
+        let limiter = RenewalLogLimiter::default();
         let mut lines = Vec::new();
         // Two holds fail four times a second, and the first is lost after 20 s.
         for ms in (10_000..200_000).step_by(250) {
@@ -104,7 +104,7 @@ mod tests {
                 .filter(|hold| *hold == 2 || ms < 30_000)
                 .map(OwnerId);
             let in_last_third = (20_000..30_000).contains(&ms);
-            if let Some(holds) = monitor.record_failed(holds, in_last_third, at(ms)) {
+            if let Some(holds) = limiter.record_failed(holds, in_last_third, at(ms)) {
                 lines.push((ms, holds));
             }
         }
@@ -118,21 +118,21 @@ mod tests {
         assert_eq!(lines, expected);
         // A later series begins anew, without the holds of this one.
         let hold = || [OwnerId(7)].into_iter();
-        assert_eq!(monitor.record_failed(hold(), false, at(300_000)), None);
-        assert_eq!(monitor.record_failed(hold(), true, at(300_500)), Some(1));
-        assert_eq!(monitor.record_failed(hold(), true, at(300_900)), None);
+        assert_eq!(limiter.record_failed(hold(), false, at(300_000)), None);
+        assert_eq!(limiter.record_failed(hold(), true, at(300_500)), Some(1));
+        assert_eq!(limiter.record_failed(hold(), true, at(300_900)), None);
     }
 
     #[test]
     fn slow_renewals_are_logged_at_once_and_every_minute() {
-        let monitor = RenewalLogLimiter::default();
+        let limiter = RenewalLogLimiter::default();
         for (ms, is_due) in [
             (1_000, true),
             (2_000, false),
             (60_999, false),
             (61_000, true),
         ] {
-            assert_eq!(monitor.is_slow_line_due(at(ms)), is_due, "{ms}");
+            assert_eq!(limiter.is_slow_line_due(at(ms)), is_due, "{ms}");
         }
     }
 }

@@ -66,7 +66,7 @@ impl DueRenewal {
     }
 }
 
-/// Returns batches of holds that are alike in this, each small enough for one script.
+/// Returns batches of holds that are alike in this. The store needs a command for each script.
 fn batches(mut holds: Vec<DueRenewal>) -> Vec<Vec<DueRenewal>> {
     holds.sort_unstable_by_key(DueRenewal::batch_key);
     holds

@@ -1,5 +1,6 @@
 //! The state machine of one acquisition, under one owner id. It does no I/O: commands are values,
-//! and time is an argument. It never goes back (R1); a call that must acquire again begins another.
+//! and time is an argument. Once it has released, it never acquires again (R1): a call that must do
+//! so begins another.
 //!
 //! ```text
 //!     new

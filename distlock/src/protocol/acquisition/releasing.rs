@@ -37,7 +37,7 @@ pub(super) struct Releasing {
     /// Until when an acquire may be applied after the release. `None` once a release was answered
     /// (R2).
     unanswered_until: Option<BootInstant>,
-    /// The time until which such an acquire may be applied.
+    /// Until when such an acquire may be applied, by the store's reply.
     late_until: BootInstant,
     /// Set if an acquire was applied after the release in flight was sent.
     sends_again: bool,

@@ -99,7 +99,7 @@ impl Drop for MemoryStore {
 impl LockStore for MemoryStore {
     async fn acquire(&self, acquire: &Acquire<'_>, _: Duration) -> StoreResult<AcquireReply> {
         self.run(|locks, context| {
-            locks.check_cancelled(&context.owner_id(acquire.target.owner))?;
+            locks.check_cancelled(&context.owner_id(acquire.target.owner), context.now)?;
             Ok(locks.with(acquire.target.key, context.now, |lock| {
                 lock.acquire(context, acquire)
             }))
@@ -122,7 +122,7 @@ impl LockStore for MemoryStore {
         self.run(|locks, context| {
             let now = context.now;
             for acquire in acquires {
-                locks.check_cancelled(&context.owner_id(acquire.target.owner))?;
+                locks.check_cancelled(&context.owner_id(acquire.target.owner), context.now)?;
             }
             let mut are_free = acquires.iter().map(|acquire| {
                 locks.with(acquire.target.key, now, |lock| lock.is_uncontended(context))
@@ -188,7 +188,7 @@ impl LockStore for MemoryStore {
         let (owner, kind) = (release.target.owner, release.target.kind.lock_kind());
         self.run(|locks, context| {
             if let Some(until) = release.unanswered_until {
-                locks.cancel(context.owner_id(owner), until);
+                locks.cancel(context.owner_id(owner), until, context.now);
             }
             locks.with_kind(release.target.key, kind, context.now, |lock| {
                 let is_recorded = release

@@ -141,7 +141,7 @@ pub(super) struct MemoryLocks {
     pub(super) sweep_order: VecDeque<Arc<str>>,
     /// The owners that were released while another thread was about to acquire for them, and until
     /// when their acquires are rejected.
-    cancelled: VecDeque<(Owner, BootInstant)>,
+    cancelled: HashMap<Owner, BootInstant>,
 }
 
 impl MemoryLocks {
@@ -182,18 +182,18 @@ impl MemoryLocks {
     }
 
     /// Rejects the acquires of an owner from now on.
-    pub(super) fn cancel(&mut self, owner_id: Owner, unanswered_until: BootInstant) {
-        let until = unanswered_until + MAX_DELAY;
-        self.cancelled.push_back((owner_id, until));
+    pub(super) fn cancel(&mut self, owner: Owner, unanswered_until: BootInstant, now: BootInstant) {
+        self.cancelled.retain(|_, until| *until > now);
+        self.cancelled.insert(owner, unanswered_until + MAX_DELAY);
     }
 
     /// Fails if the owner was already released.
-    pub(super) fn check_cancelled(&self, owner_id: &Owner) -> Result<(), StoreError> {
-        if self
-            .cancelled
-            .iter()
-            .any(|(cancelled, _)| cancelled == owner_id)
-        {
+    pub(super) fn check_cancelled(
+        &self,
+        owner: &Owner,
+        now: BootInstant,
+    ) -> Result<(), StoreError> {
+        if self.cancelled.get(owner).is_some_and(|until| *until > now) {
             return Err(StoreError::new(
                 Outage::TimedOut,
                 "the acquire ran after its release",
@@ -211,10 +211,6 @@ impl MemoryLocks {
     }
 
     fn sweep(&mut self, now: BootInstant) {
-        let has_ended = |(_, until): &(Owner, BootInstant)| *until <= now;
-        while self.cancelled.front().is_some_and(has_ended) {
-            self.cancelled.pop_front();
-        }
         for _ in 0..SWEPT_PER_CALL {
             let Some(name) = self.sweep_order.pop_front() else {
                 return;

@@ -14,10 +14,9 @@ use crate::store::{LockStore, OpenedStore};
 use crate::util::clock::Clock;
 use crate::util::sync::wait_until;
 
-/// Opens a store, and waits until it can be used, for up to the connect timeout. Returns at once on
-/// an error that does not pass by itself. The current runtime runs the connections.
-/// Waits until a store that was opened lazily is connected. Otherwise, closes it, and returns why.
-/// While `is_connecting` is set, an outage is not reported.
+/// Waits until a store that was opened lazily can be used, for up to the connect timeout. Otherwise,
+/// closes it and returns why, at once if the error does not pass by itself. While `is_connecting` is
+/// set, an outage is not reported.
 pub(crate) async fn wait_connected(
     config: &RedisConfig,
     state: &StoreState,
@@ -46,6 +45,7 @@ pub(crate) async fn wait_connected(
     Ok(())
 }
 
+/// Opens a store. The current runtime runs the connections.
 pub(crate) fn connect_lazy(config: &RedisConfig, client: Client) -> OpenedStore {
     match &config.location {
         StoreLocation::Single(server) => RedisStore::connect_lazy(config, server, client),

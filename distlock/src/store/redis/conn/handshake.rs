@@ -13,7 +13,7 @@ use crate::protocol::store_error::{Code, StoreError};
 use crate::store::redis::conn::availability::Availability;
 use crate::store::redis::conn::client::NodeShared;
 use crate::store::redis::conn::pushes;
-use crate::store::redis::conn::reached_servers::RegisteredConnection;
+use crate::store::redis::conn::reached_servers::ReachedServer;
 use crate::store::redis::conn::session::{Purpose, Session, SessionEnd, Subscriptions};
 use crate::store::redis::transport::login;
 use crate::store::redis::transport::replication_role;
@@ -64,7 +64,7 @@ impl Dialer {
             }
             let run_id = self.probe(&*connection, is_proxied).await?;
             if !is_proxied && self.purpose != Purpose::Runtime {
-                let registered = RegisteredConnection {
+                let registered = ReachedServer {
                     address: shared.address.clone(),
                     run_id: run_id.clone(),
                     is_for_commands: self.purpose == Purpose::Commands,

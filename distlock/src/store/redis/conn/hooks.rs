@@ -3,7 +3,7 @@
 use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
 use crate::store::client_id::ClientId;
-use crate::store::redis::conn::reached_servers::RegisteredConnection;
+use crate::store::redis::conn::reached_servers::ReachedServer;
 use crate::store::redis::transport::OpenConnection;
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::names::Names;
@@ -38,8 +38,8 @@ pub(crate) trait NodeHooks: Send + Sync {
     /// Checks a new connection against the open ones of the same registry.
     fn accepts_connection(
         &self,
-        _new: &RegisteredConnection,
-        _open: &[RegisteredConnection],
+        _new: &ReachedServer,
+        _open: &[ReachedServer],
     ) -> Result<(), StoreError> {
         Ok(())
     }

@@ -10,11 +10,11 @@ use crate::util::sync::lock;
 
 /// The open connections, except runtime connections.
 #[derive(Debug, Default)]
-pub(crate) struct ReachedServers(Mutex<Vec<RegisteredConnection>>);
+pub(crate) struct ReachedServers(Mutex<Vec<ReachedServer>>);
 
 /// An open connection, and the server that it reaches.
 #[derive(Debug)]
-pub(crate) struct RegisteredConnection {
+pub(crate) struct ReachedServer {
     pub(crate) address: String,
     /// Its run id, if it reports one.
     pub(crate) run_id: Option<String>,
@@ -29,20 +29,20 @@ impl ReachedServers {
     /// server does not report its run id, only a connection for commands ends others.
     pub(crate) fn admit(
         &self,
-        registered: RegisteredConnection,
-        accepts: impl FnOnce(&RegisteredConnection, &[RegisteredConnection]) -> Result<(), StoreError>,
+        reached: ReachedServer,
+        accepts: impl FnOnce(&ReachedServer, &[ReachedServer]) -> Result<(), StoreError>,
     ) -> Result<bool, StoreError> {
         let mut connections = lock(&self.0);
         connections.retain(|other| other.end.upgrade().is_some_and(|end| !end.initialized()));
-        accepts(&registered, &connections)?;
+        accepts(&reached, &connections)?;
         let mut ended_others = false;
         for other in connections
             .iter()
-            .filter(|other| other.address == registered.address)
+            .filter(|other| other.address == reached.address)
         {
-            let is_other_server = match (&other.run_id, &registered.run_id) {
+            let is_other_server = match (&other.run_id, &reached.run_id) {
                 (Some(theirs), Some(ours)) => theirs != ours,
-                _ => registered.is_for_commands,
+                _ => reached.is_for_commands,
             };
             if is_other_server && let Some(end) = other.end.upgrade() {
                 let error = StoreError::new(
@@ -52,7 +52,7 @@ impl ReachedServers {
                 ended_others |= end.set(error).is_ok();
             }
         }
-        connections.push(registered);
+        connections.push(reached);
         Ok(ended_others)
     }
 }
@@ -63,13 +63,13 @@ pub(crate) mod tests {
 
     use super::*;
 
-    pub(crate) fn registered(
+    pub(crate) fn reached(
         address: &str,
         run_id: Option<&str>,
         end: &Arc<SessionEnd>,
         is_for_commands: bool,
-    ) -> RegisteredConnection {
-        RegisteredConnection {
+    ) -> ReachedServer {
+        ReachedServer {
             address: address.into(),
             run_id: run_id.map(str::to_owned),
             is_for_commands,
@@ -82,8 +82,8 @@ pub(crate) mod tests {
         let servers = ReachedServers::default();
         let opened: Vec<_> = (0..6).map(|_| Arc::new(SessionEnd::default())).collect();
         let register = |run_id, connection: usize, is_for_commands| {
-            let registered = registered("a", run_id, &opened[connection], is_for_commands);
-            servers.admit(registered, |_, _| Ok(())).unwrap()
+            let reached = reached("a", run_id, &opened[connection], is_for_commands);
+            servers.admit(reached, |_, _| Ok(())).unwrap()
         };
         assert!(!register(Some("a"), 0, true));
         assert!(!register(Some("a"), 1, false));

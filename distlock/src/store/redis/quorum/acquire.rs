@@ -23,7 +23,7 @@ use crate::store::{LockStore, StoreEvent};
 use crate::util::clock::BootInstant;
 use crate::util::random::Random;
 
-/// How far the floor token is ahead of all nodes' clocks (µs), so that no request arrives after a
+/// How far the floor token is ahead of all nodes' clocks, so that no request arrives after a
 /// node's clock has reached it. All nodes then give the same token.
 const TOKEN_LEAD: Duration = Duration::from_millis(100);
 

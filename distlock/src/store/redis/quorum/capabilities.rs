@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::protocol::rules::rule;
 use crate::store::Capabilities;
 
-/// Returns the capabilities of a quorum. A server that may have forgotten a longer lease would grant the
-/// lock to another client.
+/// Returns the capabilities of a quorum. A server that may have forgotten a longer lease would grant
+/// the lock to another client.
 pub(crate) fn of_quorum(max_lease: Duration) -> Capabilities {
     Capabilities {
         max_lease: Some(max_lease),

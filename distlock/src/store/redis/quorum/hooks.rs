@@ -6,7 +6,7 @@ use crate::error::Outage;
 use crate::protocol::rules::rule;
 use crate::protocol::store_error::StoreError;
 use crate::store::redis::conn::hooks::{NodeHooks, SingleServer};
-use crate::store::redis::conn::reached_servers::RegisteredConnection;
+use crate::store::redis::conn::reached_servers::ReachedServer;
 use crate::store::redis::wire::names::Names;
 use crate::store::redis::wire::scripts::ScriptForm::Mutex;
 use crate::store::redis::wire::scripts::ScriptId::{Acquire, Release, Renew, Revoke};
@@ -57,8 +57,8 @@ impl NodeHooks for QuorumHooks {
     /// address.
     fn accepts_connection(
         &self,
-        new: &RegisteredConnection,
-        open: &[RegisteredConnection],
+        new: &ReachedServer,
+        open: &[ReachedServer],
     ) -> Result<(), StoreError> {
         if new.run_id.is_none() {
             return Err(StoreError::new(
@@ -67,9 +67,8 @@ impl NodeHooks for QuorumHooks {
                  `ACL SETUSER`",
             ));
         }
-        let is_same = |other: &&RegisteredConnection| {
-            other.run_id == new.run_id && other.address != new.address
-        };
+        let is_same =
+            |other: &&ReachedServer| other.run_id == new.run_id && other.address != new.address;
         match open.iter().find(is_same).filter(|_| rule!(one_vote)) {
             None => Ok(()),
             Some(other) => Err(StoreError::new(
@@ -89,7 +88,7 @@ mod tests {
 
     use super::*;
     use crate::store::redis::conn::reached_servers::ReachedServers;
-    use crate::store::redis::conn::reached_servers::tests::registered;
+    use crate::store::redis::conn::reached_servers::tests::reached;
     use crate::store::redis::conn::session::SessionEnd;
 
     #[test]
@@ -97,8 +96,8 @@ mod tests {
         let servers = ReachedServers::default();
         let ends: Vec<_> = (0..3).map(|_| Arc::new(SessionEnd::default())).collect();
         let register = |address, run_id, end: usize, is_for_commands| {
-            let registered = registered(address, run_id, &ends[end], is_for_commands);
-            servers.admit(registered, |new, open| {
+            let reached = reached(address, run_id, &ends[end], is_for_commands);
+            servers.admit(reached, |new, open| {
                 QuorumHooks.accepts_connection(new, open)
             })
         };

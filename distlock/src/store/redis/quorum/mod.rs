@@ -1,8 +1,8 @@
 //! A store over independent servers: a call holds a lock once a majority of the servers has granted
 //! it.
 //!
-//! Each server is a `Node` with the scripts of `lua/quorum`. The registry of their connections
-//! ensures that no server counts twice. An `attempt` takes the lock on all nodes;
+//! Each server is a `Node` with the scripts of `lua/quorum`. `conn/reached_servers.rs` ensures that
+//! no server counts twice. An `attempt` takes the lock on all nodes;
 //! `grants` decides, without I/O, whether it has succeeded, and `acquire` repeats it. `renew` and
 //! `release` combine the replies of all nodes, and `admin` serves inspection.
 

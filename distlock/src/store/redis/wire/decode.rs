@@ -1,4 +1,5 @@
-//! Decodes the values of locks, and messages.
+//! Decodes replies, and the values of locks in them. What is malformed becomes an error, and never a
+//! panic or a hold.
 
 use std::fmt::Display;
 use std::time::Duration;
