@@ -269,7 +269,7 @@ impl LockGuard {
             if !is_lost {
                 held.entry.mark_completed();
             }
-            driver::release(core, held, success && !is_lost)
+            driver::begin_release(core, held, success && !is_lost)
         })?;
         let held = &self.held;
         if let Some(sending) = sending {

@@ -126,7 +126,7 @@ impl HoldHandle {
             return Some(error);
         }
         let end = self.core.update(&self.entry, |acquisition, now| {
-            acquisition.end_of(self.hold.token, now)
+            acquisition.check_end_of(self.hold.token, now)
         })?;
         Some(self.end_error(end))
     }

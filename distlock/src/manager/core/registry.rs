@@ -24,7 +24,7 @@ use crate::util::sync::wait_until;
 const MAX_BACKLOG: usize = 65_536;
 
 /// Upper limit of releases in flight. More would delay commands for which callers wait.
-const MAX_IN_FLIGHT: usize = 256;
+const MAX_RELEASES_IN_FLIGHT: usize = 256;
 
 /// The acquisitions of a manager, ordered by owner id, so that a simulation can be repeated.
 #[derive(Debug, Default)]
@@ -295,7 +295,7 @@ impl Registry {
         if before.is_release() != after.is_release() {
             if after.is_release() {
                 self.in_flight.fetch_add(1, Ordering::AcqRel);
-            } else if self.in_flight.fetch_sub(1, Ordering::AcqRel) >= MAX_IN_FLIGHT {
+            } else if self.in_flight.fetch_sub(1, Ordering::AcqRel) >= MAX_RELEASES_IN_FLIGHT {
                 self.driver_notify.notify_one();
             }
         }
@@ -356,7 +356,7 @@ impl Registry {
 
     /// Returns how many more releases may be in flight, besides those that holders wait for.
     pub(crate) fn room(&self) -> usize {
-        MAX_IN_FLIGHT.saturating_sub(self.in_flight.load(Ordering::Acquire))
+        MAX_RELEASES_IN_FLIGHT.saturating_sub(self.in_flight.load(Ordering::Acquire))
     }
 
     /// Waits until nothing is being released.

@@ -178,24 +178,35 @@ impl Sending {
         }
         let (store, entry) = (&*self.core.store, &*self.entry);
         let timeout = self.timeout();
-        if let Some(acquire) = self.acquire_command() {
-            let reply = self.reply(store.acquire(&acquire, timeout)).await;
-            self.handle(reply, Acquisition::handle_acquire_reply);
-        } else if let Some(release) = self.release_command() {
-            let reply = self.reply(store.release(&release, timeout)).await;
-            self.handle(reply, Acquisition::handle_release_reply);
-        } else if let Action::Downgrade { token, .. } = self.action {
-            let target = entry.request.target(entry.owner);
-            let downgrade = Downgrade { target, token };
-            let reply = self.reply(store.downgrade(&downgrade, timeout)).await;
-            self.handle(reply, Acquisition::handle_downgrade);
-        } else if let Action::Confirm { .. } = self.action {
-            let confirm = Confirm {
-                target: entry.request.target(entry.owner),
-                once: entry.request.once.as_ref(),
-            };
-            let reply = self.reply(store.confirm(&confirm, timeout)).await;
-            self.handle(reply, Acquisition::handle_confirmation);
+        match self.action {
+            Action::Acquire { wait, .. } => {
+                let acquire = entry.request.acquire_command(entry.owner, wait);
+                let reply = self.reply(store.acquire(&acquire, timeout)).await;
+                self.handle(reply, Acquisition::handle_acquire_reply);
+            }
+            Action::Confirm { .. } => {
+                let confirm = Confirm {
+                    target: entry.request.target(entry.owner),
+                    once: entry.request.once.as_ref(),
+                };
+                let reply = self.reply(store.confirm(&confirm, timeout)).await;
+                self.handle(reply, Acquisition::handle_confirmation);
+            }
+            Action::Downgrade { token, .. } => {
+                let target = entry.request.target(entry.owner);
+                let downgrade = Downgrade { target, token };
+                let reply = self.reply(store.downgrade(&downgrade, timeout)).await;
+                self.handle(reply, Acquisition::handle_downgrade);
+            }
+            Action::Release { .. } => {
+                let Some(release) = self.release_command() else {
+                    return;
+                };
+                let reply = self.reply(store.release(&release, timeout)).await;
+                self.handle(reply, Acquisition::handle_release_reply);
+            }
+            // Sent in batches, see `renew::start`.
+            Action::Renew => {}
         }
     }
 
@@ -373,8 +384,12 @@ fn operation(action: &Action) -> Operation {
 }
 
 /// Begins the release of a hold after its work, ahead of others, because its holder waits.
-pub(crate) fn release(core: &Arc<Core>, hold: &HoldHandle, succeeded: bool) -> Option<Sending> {
-    begin(core, &hold.entry, |acquisition, now| {
+pub(crate) fn begin_release(
+    core: &Arc<Core>,
+    hold: &HoldHandle,
+    succeeded: bool,
+) -> Option<Sending> {
+    prepare(core, &hold.entry, |acquisition, now| {
         let has_begun = acquisition.release(succeeded, now);
         has_begun
             .then(|| acquisition.poll_action(true, now))
@@ -395,7 +410,7 @@ pub(crate) async fn send_and_wait(sending: Sending, entry: &RegistryEntry) {
 /// Releases what the store may hold for an acquisition, if that is necessary. No caller waits for
 /// it, so it is sent after all releases that are due.
 pub(crate) fn release_in_background(core: &Arc<Core>, entry: &Arc<RegistryEntry>) {
-    let sending = begin(core, entry, |acquisition, now| {
+    let sending = prepare(core, entry, |acquisition, now| {
         let may_send = core.registry.may_release(now);
         let has_begun = acquisition.release(false, now);
         (has_begun && may_send)
@@ -407,7 +422,8 @@ pub(crate) fn release_in_background(core: &Arc<Core>, entry: &Arc<RegistryEntry>
     }
 }
 
-fn begin(
+/// Begins a release by `begin`, and returns its command if it is sent now.
+fn prepare(
     core: &Arc<Core>,
     entry: &Arc<RegistryEntry>,
     begin: impl FnOnce(&mut Acquisition, BootInstant) -> Option<Action>,

@@ -18,6 +18,9 @@
 //!                                                        Ended
 //! ```
 //!
+//! A short grant that must be confirmed before its body starts is still `Acquiring`. What has
+//! nothing in the store, or was not claimed by its call, goes on without the stages in between.
+//!
 //! Its methods are of four sorts:
 //!
 //! - Getters, such as `state` and `hold`, change nothing.
@@ -63,7 +66,7 @@ pub(crate) struct Acquisition {
     request: Arc<Request>,
     stage: Stage,
     /// Counts the acquire commands, the confirmations before a hold, and the releases.
-    commands: u32,
+    command_count: u32,
     /// Until when an acquire without a reply may be applied, and the owner would then have to be
     /// released again (R2).
     unanswered_until: Option<BootInstant>,
@@ -123,7 +126,7 @@ impl Acquisition {
         Acquisition {
             request,
             stage: Stage::Acquiring(Box::new(Acquiring::new(wait_reason))),
-            commands: 0,
+            command_count: 0,
             unanswered_until: None,
             hold: None,
             end: None,
@@ -165,7 +168,7 @@ impl Acquisition {
             Stage::Releasing(releasing) => releasing.is_in_flight(),
             Stage::Held(_) | Stage::Downgrading(_) | Stage::Lost | Stage::Ended => false,
         };
-        is_in_flight.then_some(self.commands)
+        is_in_flight.then_some(self.command_count)
     }
 
     fn acquiring(&self) -> Option<&Acquiring> {
@@ -216,7 +219,11 @@ impl Acquisition {
     }
 
     /// Returns how the hold with this token ended, or `None` while it is held.
-    pub(crate) fn end_of(&mut self, token: FencingToken, now: BootInstant) -> Option<HoldEnd> {
+    pub(crate) fn check_end_of(
+        &mut self,
+        token: FencingToken,
+        now: BootInstant,
+    ) -> Option<HoldEnd> {
         self.handle_time(now);
         let is_current = self.hold.as_ref().is_some_and(|hold| hold.token == token);
         match (&self.stage, &self.end) {
@@ -595,7 +602,7 @@ impl Acquisition {
             Stage::Downgrading(downgrading) => return downgrading.action(&self.request, now),
             _ => return None,
         };
-        self.commands += u32::from(action.is_some());
+        self.command_count += u32::from(action.is_some());
         action
     }
 

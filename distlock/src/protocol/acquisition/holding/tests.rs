@@ -75,7 +75,7 @@ fn a_hold_that_is_gone_is_reported_and_released_once() {
 fn a_loss_that_a_check_finds_is_due_until_it_is_reported() {
     let mut acquisition = replied(held(7));
     assert_eq!(acquisition.claim_outcome(), Some(Outcome::Held));
-    let end = acquisition.end_of(FencingToken::new(7), at(60_000));
+    let end = acquisition.check_end_of(FencingToken::new(7), at(60_000));
     assert!(matches!(end, Some(HoldEnd::Lost(_))), "{end:?}");
     assert_eq!(acquisition.poll_timeout(), Some(BootInstant(0)));
     assert_eq!(acquisition.poll_report(), end.map(Report::Lost));

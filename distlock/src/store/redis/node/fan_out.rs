@@ -8,7 +8,7 @@ use crate::store::{BoxFuture, StoreResult};
 use crate::util::clock::Clock;
 
 /// Upper limit of the commands in flight.
-const MAX_IN_FLIGHT: usize = 256;
+const MAX_PARTS_IN_FLIGHT: usize = 256;
 
 type PendingReply<'a, T> = BoxFuture<'a, StoreResult<T>>;
 
@@ -52,7 +52,7 @@ pub(crate) async fn check_queues<'a>(
 
 /// Runs commands, and returns the reply to each. Fails if there is only one, and it fails.
 async fn run_all<T>(commands: Vec<PendingReply<'_, T>>) -> StoreResult<Vec<StoreResult<T>>> {
-    let replies = stream::iter(commands).buffered(MAX_IN_FLIGHT);
+    let replies = stream::iter(commands).buffered(MAX_PARTS_IN_FLIGHT);
     let mut replies: Vec<_> = replies.collect().await;
     match replies.pop() {
         Some(Err(error)) if replies.is_empty() => Err(error),

@@ -1,25 +1,12 @@
 //! One server: the connections to it, and the state that a client keeps about it. A store on
 //! several servers has one node for each.
 
-pub(crate) mod acks;
-pub(crate) mod acquire;
-mod authentication;
-mod commands;
-pub(crate) mod dispatch;
-pub(crate) mod failover;
-pub(crate) mod fan_out;
-pub(crate) mod listing;
-pub(crate) mod runtime_connections;
-
 use std::sync::Arc;
-use std::time::Duration;
 
-use redis::Cmd;
 use tokio::sync::watch;
 
-use crate::protocol::messages::{Acquire, AcquireReply};
 use crate::protocol::store_error::StoreError;
-use crate::store::redis::conn::availability::{Availability, OutageCause};
+use crate::store::redis::conn::availability::Availability;
 use crate::store::redis::conn::client::{Client, NodeShared};
 use crate::store::redis::conn::handshake::Dialer;
 use crate::store::redis::conn::reconnecting_connection::ReconnectingConnection;
@@ -28,8 +15,16 @@ use crate::store::redis::node::acks::AckConnections;
 use crate::store::redis::node::runtime_connections::RuntimeConnections;
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
-use crate::store::redis::wire::errors;
 use crate::store::{BoxFuture, StoreResult};
+
+pub(crate) mod acks;
+mod authentication;
+mod commands;
+pub(crate) mod dispatch;
+pub(crate) mod failover;
+pub(crate) mod fan_out;
+pub(crate) mod listing;
+pub(crate) mod runtime_connections;
 
 /// One server as seen by one client, with one connection for commands and pushed grants, and one
 /// for renewals.
@@ -87,39 +82,6 @@ impl Node {
             return None;
         }
         self.runtime_connections.for_current_runtime(&session)
-    }
-
-    /// Acquires over a connection, on which `preceding` is sent in the same write.
-    pub(crate) async fn acquire_on(
-        &self,
-        session: &Session,
-        preceding: Option<&Cmd>,
-        request: &Acquire<'_>,
-        timeout: Duration,
-    ) -> Result<AcquireReply, StoreError> {
-        let mut reply = self.send(session, preceding, request, timeout).await;
-        if let Ok(AcquireReply::KeyConflict(detail)) = reply {
-            reply = match session.purpose {
-                // The I/O thread acquires again, because that takes several commands and timers.
-                Purpose::Runtime => return Ok(AcquireReply::Unfinished),
-                _ => {
-                    let resolved =
-                        self.resolve_conflict(session, preceding, request, detail, timeout);
-                    resolved.await
-                }
-            };
-        }
-        let reply = reply.inspect_err(|error| {
-            // Reports a server that replies but refuses.
-            if error.outage.is_rejection() && !errors::is_redirect(error) {
-                self.availability.report(OutageCause::Rejecting, error);
-            }
-        })?;
-        // The server has written for this acquire, so it no longer refuses.
-        if reply.left_state() {
-            self.availability.clear(OutageCause::Rejecting);
-        }
-        Ok(reply)
     }
 
     pub(crate) fn address(&self) -> &str {

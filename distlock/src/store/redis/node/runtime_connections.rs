@@ -26,7 +26,7 @@ const CONNECT_BACKOFF: Duration = Duration::from_secs(10);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Upper limit of commands in flight on one runtime connection; others use the I/O thread.
-const MAX_IN_FLIGHT: usize = 1_024;
+const MAX_CALLS_IN_FLIGHT: usize = 1_024;
 
 /// Time without a reply after which a connection gets no more commands.
 const MAX_REPLY_DELAY: Duration = Duration::from_millis(100);
@@ -146,7 +146,7 @@ impl RuntimeConnections {
                 let in_flight = Arc::strong_count(session) - 1;
                 let is_lost = is_silent && in_flight == 0;
                 if !commands_end.initialized() && !session.has_ended() && !is_lost {
-                    let has_capacity = in_flight < MAX_IN_FLIGHT && !is_silent;
+                    let has_capacity = in_flight < MAX_CALLS_IN_FLIGHT && !is_silent;
                     return has_capacity.then(|| session.clone());
                 }
                 *state = RuntimeState::Counting(1);
