@@ -186,7 +186,10 @@ impl Args {
     /// Returns true if an expression that is evaluated before the body needs this parameter.
     pub(crate) fn mentions(&self, parameter: &Ident) -> bool {
         let times = [&self.lease, &self.wait, &self.max_hold, &self.min_hold];
-        let mut exprs = (times.into_iter().flatten().filter_map(Time::expr))
+        let mut exprs = times
+            .into_iter()
+            .flatten()
+            .filter_map(Time::expr)
             .chain(self.once.exprs())
             .chain(self.conditions.conditions())
             .chain(&self.metadata)

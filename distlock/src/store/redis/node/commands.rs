@@ -37,7 +37,8 @@ impl Node {
         let parts: Vec<_> = if is_proxied {
             batch.chunks(1).collect()
         } else {
-            (batch.chunk_by(|a, b| form(a) == form(b)))
+            batch
+                .chunk_by(|a, b| form(a) == form(b))
                 .flat_map(|alike| alike.chunks(form(&alike[0]).max_renewals()))
                 .collect()
         };

@@ -48,7 +48,9 @@ impl ScriptCall for Acquire<'_> {
             .number(settings.max_waiters.into());
         let mut rest = context.names.append_channels(rest, self.target.key);
         if let Some(Once { gap, ttl, .. }) = once {
-            rest = (rest.text("\n").number(millis(*gap)))
+            rest = rest
+                .text("\n")
+                .number(millis(*gap))
                 .text(" ")
                 .number(millis(*ttl));
         }
@@ -283,7 +285,10 @@ impl ScriptCall for Release<'_> {
             .number(millis(context.settings.fence_ttl));
         let mut rest = context.names.append_channels(rest, self.target.key);
         if let Some((Once { gap, ttl, .. }, token)) = self.success {
-            rest = (rest.text("\n").number(token.get()).text(" "))
+            rest = rest
+                .text("\n")
+                .number(token.get())
+                .text(" ")
                 .number(millis(*gap))
                 .text(" ")
                 .number(millis(*ttl));
