@@ -36,9 +36,9 @@ pub(crate) struct Request {
     delivery: OnceLock<Delivery>,
     /// Set once observers have been notified of a long wait.
     is_long_wait_reported: AtomicBool,
-    /// The rule of the testing kit that sets the outcome of the call.
+    /// The outcome that the testing kit has set for the call.
     #[cfg(feature = "testing")]
-    pub(crate) rule: Option<usize>,
+    pub(crate) outcome_id: Option<usize>,
 }
 
 impl Request {
@@ -53,7 +53,7 @@ impl Request {
             delivery: OnceLock::new(),
             is_long_wait_reported: AtomicBool::new(false),
             #[cfg(feature = "testing")]
-            rule: None,
+            outcome_id: None,
         }
     }
 

@@ -12,7 +12,7 @@ use crate::manager::core::held::HoldHandle;
 use crate::testing::loss::InjectedLoss;
 use crate::testing::outcomes::Outcomes;
 use crate::testing::record::AcquireRecord;
-use crate::testing::script::{Rule, RuleTarget, ScriptedOutcome, TestScript};
+use crate::testing::script::{OutcomeTarget, ScriptedOutcome, SetOutcome, TestScript};
 use crate::testing::store::TestStore;
 use crate::util::sync::wait_until;
 
@@ -132,18 +132,22 @@ impl TestLocks {
     #[track_caller]
     pub fn on(&self, key: &str) -> Outcomes<'_> {
         let key = LockKey::new(key).unwrap_or_else(|error| panic!("{error}"));
-        Outcomes::new(&self.manager, &self.script, RuleTarget::key(&key))
+        Outcomes::new(&self.manager, &self.script, OutcomeTarget::key(&key))
     }
 
     /// Selects the calls with this label, to set their outcome. The label of an annotated function
     /// is the template of its key, exactly as written.
     pub fn on_label(&self, label: impl Into<String>) -> Outcomes<'_> {
-        Outcomes::new(&self.manager, &self.script, RuleTarget::Label(label.into()))
+        Outcomes::new(
+            &self.manager,
+            &self.script,
+            OutcomeTarget::Label(label.into()),
+        )
     }
 
     /// Selects the calls for any lock, to set their outcome.
     pub fn on_all(&self) -> Outcomes<'_> {
-        Outcomes::new(&self.manager, &self.script, RuleTarget::All)
+        Outcomes::new(&self.manager, &self.script, OutcomeTarget::All)
     }
 
     /// Removes everything that was set. Acquisitions stay recorded.
@@ -180,15 +184,15 @@ impl TestLocks {
             after: Duration::ZERO,
             loss,
         };
-        let rule = Rule {
-            target: RuleTarget::None,
+        let set = SetOutcome {
+            target: OutcomeTarget::None,
             left: None,
             until: None,
             outcome,
         };
-        let rule = self.script.add(self.manager.core(), rule);
+        let set = self.script.add(self.manager.core(), set);
         let script = self.script.clone();
-        let lose = async move { script.lose(hold, loss, rule).await };
+        let lose = async move { script.lose(hold, loss, set).await };
         self.manager.core().executor.run_or_spawn(lose);
     }
 

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::error::{HoldKind, Holder, Outage};
 use crate::manager::LockManager;
 use crate::testing::loss::InjectedLoss;
-use crate::testing::script::{Rule, RuleTarget, ScriptedOutcome, TestScript};
+use crate::testing::script::{OutcomeTarget, ScriptedOutcome, SetOutcome, TestScript};
 
 /// Returns a holder in another process, as [`Error::Busy`](crate::Error::Busy) names it. It holds
 /// the lock since now, by the system's clock. Its fields may be set.
@@ -61,7 +61,7 @@ pub fn holder(client: impl Into<String>) -> Holder {
 pub struct Outcomes<'a> {
     manager: &'a LockManager,
     script: &'a TestScript,
-    target: RuleTarget,
+    target: OutcomeTarget,
     times: Option<u32>,
     lasts: Option<Duration>,
 }
@@ -70,7 +70,7 @@ impl<'a> Outcomes<'a> {
     pub(crate) fn new(
         manager: &'a LockManager,
         script: &'a TestScript,
-        target: RuleTarget,
+        target: OutcomeTarget,
     ) -> Self {
         Outcomes {
             manager,
@@ -189,12 +189,12 @@ impl Outcomes<'_> {
     }
 
     fn set(self, outcome: ScriptedOutcome) {
-        let rule = Rule {
+        let set = SetOutcome {
             target: self.target,
             left: self.times,
             until: self.lasts.map(|lasts| Instant::now() + lasts),
             outcome,
         };
-        self.script.add(self.manager.core(), rule);
+        self.script.add(self.manager.core(), set);
     }
 }

@@ -1,4 +1,4 @@
-//! The rules that a test has set, and what the calls of its manager did.
+//! The outcomes that a test has set, and what the calls of its manager did.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -22,21 +22,21 @@ use crate::testing::loss::InjectedLoss;
 use crate::testing::record::AcquireRecord;
 use crate::util::sync::lock;
 
-/// The number of a rule. It is never reused.
-pub(crate) type RuleId = usize;
+/// The number of an outcome. It is never reused.
+pub(crate) type OutcomeId = usize;
 
-/// The locks that a rule applies to.
+/// The locks that an outcome applies to.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum RuleTarget {
+pub(crate) enum OutcomeTarget {
     /// The key with its hash tag, which is the same for every way to write the key.
     Key(String),
     Label(String),
     All,
-    /// No lock; the rule is only used by its number.
+    /// No lock; the outcome is only used by its number.
     None,
 }
 
-/// The outcome of a call that takes a rule.
+/// What happens to a call that takes an outcome.
 #[derive(Clone, Debug)]
 pub(crate) enum ScriptedOutcome {
     Busy(Holder),
@@ -49,93 +49,93 @@ pub(crate) enum ScriptedOutcome {
 
 /// An outcome for up to `left` calls, until a deadline.
 #[derive(Clone, Debug)]
-pub(crate) struct Rule {
-    pub(crate) target: RuleTarget,
+pub(crate) struct SetOutcome {
+    pub(crate) target: OutcomeTarget,
     /// `None` for all calls; an outage then also affects held locks.
     pub(crate) left: Option<u32>,
     pub(crate) until: Option<Instant>,
     pub(crate) outcome: ScriptedOutcome,
 }
 
-/// All rules in the order in which they were set; a call takes the first that applies to it. A
-/// cleared rule is `None`.
+/// All outcomes in the order in which they were set; a call takes the first that applies to it. A
+/// cleared outcome is `None`.
 #[derive(Debug, Default)]
-struct RuleList(Vec<Option<Rule>>);
+struct OutcomeList(Vec<Option<SetOutcome>>);
 
-impl RuleTarget {
+impl OutcomeTarget {
     pub(crate) fn key(key: &LockKey) -> Self {
-        RuleTarget::Key(key.tagged().to_string())
+        OutcomeTarget::Key(key.tagged().to_string())
     }
 
-    /// Returns the targets of all rules that apply to this lock.
+    /// Returns the targets of all outcomes that apply to this lock.
     pub(crate) fn of(key: Option<&LockKey>, label: Option<&str>) -> Vec<Self> {
-        let label = label.map(|label| RuleTarget::Label(label.to_owned()));
-        let all = [Some(RuleTarget::All), key.map(RuleTarget::key), label];
+        let label = label.map(|label| OutcomeTarget::Label(label.to_owned()));
+        let all = [Some(OutcomeTarget::All), key.map(OutcomeTarget::key), label];
         all.into_iter().flatten().collect()
     }
 }
 
-impl Rule {
-    /// Returns true until the rule's deadline. Ignores `left`, because a call keeps its rule.
+impl SetOutcome {
+    /// Returns true until the outcome's deadline. Ignores `left`, because a call keeps its outcome.
     fn is_in_force(&self) -> bool {
         self.until.is_none_or(|until| Instant::now() < until)
     }
 
-    fn is_for(&self, targets: &[RuleTarget]) -> bool {
+    fn is_for(&self, targets: &[OutcomeTarget]) -> bool {
         self.left != Some(0) && self.is_in_force() && targets.contains(&self.target)
     }
 }
 
-impl RuleList {
-    fn add(&mut self, rule: Rule) -> RuleId {
-        self.0.push(Some(rule));
+impl OutcomeList {
+    fn add(&mut self, set: SetOutcome) -> OutcomeId {
+        self.0.push(Some(set));
         self.0.len() - 1
     }
 
-    /// Removes the rules for a target, or all rules.
-    fn clear(&mut self, target: Option<&RuleTarget>) {
-        for rule in &mut self.0 {
-            rule.take_if(|rule| target.is_none_or(|target| rule.target == *target));
+    /// Removes the outcomes for a target, or all outcomes.
+    fn clear(&mut self, target: Option<&OutcomeTarget>) {
+        for set in &mut self.0 {
+            set.take_if(|set| target.is_none_or(|target| set.target == *target));
         }
     }
 
-    /// Uses up one call of the first rule for these targets, and returns the rule's number.
-    fn meet(&mut self, targets: &[RuleTarget]) -> Option<RuleId> {
-        let is_for = |rule: &Option<Rule>| rule.as_ref().is_some_and(|rule| rule.is_for(targets));
+    /// Uses up one call of the first outcome for these targets, and returns the outcome's number.
+    fn meet(&mut self, targets: &[OutcomeTarget]) -> Option<OutcomeId> {
+        let is_for = |set: &Option<SetOutcome>| set.as_ref().is_some_and(|set| set.is_for(targets));
         let id = self.0.iter().position(is_for)?;
         let left = &mut self.0[id].as_mut()?.left;
         *left = left.map(|left| left - 1);
         Some(id)
     }
 
-    /// Returns a rule; `None` once it has been cleared.
-    fn rule(&self, id: RuleId) -> Option<&Rule> {
+    /// Returns an outcome; `None` once it has been cleared.
+    fn get(&self, id: OutcomeId) -> Option<&SetOutcome> {
         self.0.get(id)?.as_ref()
     }
 
     /// Returns the current outage, which affects every command for these targets.
-    fn outage(&self, targets: &[RuleTarget]) -> Option<Outage> {
-        self.in_force(targets).find_map(|rule| match rule.outcome {
-            ScriptedOutcome::Unavailable(outage) if rule.left.is_none() => Some(outage),
+    fn outage(&self, targets: &[OutcomeTarget]) -> Option<Outage> {
+        self.in_force(targets).find_map(|set| match set.outcome {
+            ScriptedOutcome::Unavailable(outage) if set.left.is_none() => Some(outage),
             _ => None,
         })
     }
 
-    /// Returns the holder that a rule names.
-    fn holder(&self, targets: &[RuleTarget]) -> Option<&Holder> {
-        self.in_force(targets).find_map(|rule| match &rule.outcome {
+    /// Returns the holder that an outcome names.
+    fn holder(&self, targets: &[OutcomeTarget]) -> Option<&Holder> {
+        self.in_force(targets).find_map(|set| match &set.outcome {
             ScriptedOutcome::Busy(holder) => Some(holder),
             _ => None,
         })
     }
 
-    fn in_force(&self, targets: &[RuleTarget]) -> impl Iterator<Item = &Rule> {
-        let rules = self.0.iter().flatten();
-        rules.filter(move |rule| rule.is_for(targets))
+    fn in_force(&self, targets: &[OutcomeTarget]) -> impl Iterator<Item = &SetOutcome> {
+        let outcomes = self.0.iter().flatten();
+        outcomes.filter(move |set| set.is_for(targets))
     }
 }
 
-/// The rules of a test, and the calls of its manager.
+/// The outcomes of a test, and the calls of its manager.
 #[derive(Debug, Default)]
 pub(crate) struct TestScript {
     state: Mutex<ScriptState>,
@@ -145,32 +145,32 @@ pub(crate) struct TestScript {
 
 #[derive(Debug, Default)]
 struct ScriptState {
-    rules: RuleList,
+    outcomes: OutcomeList,
     acquisitions: Vec<AcquireRecord>,
     /// The holds that have not been released, including those of acquisitions that have ended.
     holds: HashMap<OwnerId, Arc<RegistryEntry>>,
-    /// The holds that are not renewed while their rule is set.
-    not_renewed: HashMap<OwnerId, RuleId>,
-    /// The holds that the test deletes or revokes, even while a rule makes the store unavailable.
+    /// The holds that are not renewed while their outcome is set.
+    not_renewed: HashMap<OwnerId, OutcomeId>,
+    /// The holds that the test deletes or revokes, even while an outcome makes the store unavailable.
     lost: HashSet<OwnerId>,
 }
 
 impl TestScript {
-    pub(crate) fn add(&self, core: &Arc<Core>, rule: Rule) -> RuleId {
-        if let Some(until) = rule.until {
+    pub(crate) fn add(&self, core: &Arc<Core>, set: SetOutcome) -> OutcomeId {
+        if let Some(until) = set.until {
             let reacquiring = core.clone();
             core.spawn_while_open(async move {
                 tokio::time::sleep_until(until).await;
                 events::reacquire_now(&reacquiring);
             });
         }
-        lock(&self.state).rules.add(rule)
+        lock(&self.state).outcomes.add(set)
     }
 
-    /// Removes the rules for a target, or all rules, including those of `TestLocks::lose`.
-    pub(crate) fn clear(&self, core: &Core, target: Option<&RuleTarget>) {
-        lock(&self.state).rules.clear(target);
-        // Calls that wait because of a rule are retried at once.
+    /// Removes the outcomes for a target, or all outcomes, including those of `TestLocks::lose`.
+    pub(crate) fn clear(&self, core: &Core, target: Option<&OutcomeTarget>) {
+        lock(&self.state).outcomes.clear(target);
+        // Calls that wait because of an outcome are retried at once.
         events::reacquire_now(core);
     }
 
@@ -178,19 +178,19 @@ impl TestScript {
         lock(&self.state).acquisitions.clone()
     }
 
-    /// Returns the outcome of a rule, unless it was cleared or its time is over.
-    pub(crate) fn outcome_in_force(&self, id: RuleId) -> Option<ScriptedOutcome> {
+    /// Returns what happens by an outcome, unless it was cleared or its time is over.
+    pub(crate) fn outcome_in_force(&self, id: OutcomeId) -> Option<ScriptedOutcome> {
         let state = lock(&self.state);
-        let rule = state.rules.rule(id).filter(|rule| rule.is_in_force())?;
-        Some(rule.outcome.clone())
+        let set = state.outcomes.get(id).filter(|set| set.is_in_force())?;
+        Some(set.outcome.clone())
     }
 
-    pub(crate) fn outage(&self, targets: &[RuleTarget]) -> Option<Outage> {
-        lock(&self.state).rules.outage(targets)
+    pub(crate) fn outage(&self, targets: &[OutcomeTarget]) -> Option<Outage> {
+        lock(&self.state).outcomes.outage(targets)
     }
 
-    pub(crate) fn holder(&self, targets: &[RuleTarget]) -> Option<Holder> {
-        lock(&self.state).rules.holder(targets).cloned()
+    pub(crate) fn holder(&self, targets: &[OutcomeTarget]) -> Option<Holder> {
+        lock(&self.state).outcomes.holder(targets).cloned()
     }
 
     pub(crate) fn hold(&self, owner: OwnerId) -> Option<Arc<RegistryEntry>> {
@@ -199,8 +199,8 @@ impl TestScript {
 
     pub(crate) fn is_not_renewed(&self, owner: OwnerId) -> bool {
         let state = lock(&self.state);
-        let rule = state.not_renewed.get(&owner);
-        rule.is_some_and(|rule| state.rules.rule(*rule).is_some())
+        let set = state.not_renewed.get(&owner);
+        set.is_some_and(|set| state.outcomes.get(*set).is_some())
     }
 
     /// Returns true if the test ends the hold of this owner.
@@ -224,8 +224,8 @@ impl TestScript {
         state.lost.remove(&owner);
     }
 
-    /// Ends a hold as a rule says.
-    pub(crate) async fn lose(&self, hold: HoldHandle, loss: InjectedLoss, rule: RuleId) {
+    /// Ends a hold as an outcome says.
+    pub(crate) async fn lose(&self, hold: HoldHandle, loss: InjectedLoss, set: OutcomeId) {
         let (core, entry) = (&hold.core, &hold.entry);
         if loss != InjectedLoss::NotRenewed {
             lock(&self.state).lost.insert(entry.owner);
@@ -233,7 +233,7 @@ impl TestScript {
         let timeout = entry.request.timing().command_timeout();
         match loss {
             InjectedLoss::NotRenewed => {
-                lock(&self.state).not_renewed.insert(entry.owner, rule);
+                lock(&self.state).not_renewed.insert(entry.owner, set);
             }
             InjectedLoss::Revoked => {
                 let revoke = RevokeHolds {
@@ -264,17 +264,17 @@ impl TestScript {
 
 impl CallHook for Arc<TestScript> {
     fn begin(&self, mut request: Request) -> Request {
-        let targets = RuleTarget::of(Some(&request.key), request.options.label.as_deref());
-        let rules = &mut lock(&self.state).rules;
-        request.rule = rules.meet(&targets);
-        let rule = request.rule.and_then(|id| rules.rule(id));
-        if let Some(ScriptedOutcome::MaxHold(limit)) = rule.map(|rule| &rule.outcome) {
+        let targets = OutcomeTarget::of(Some(&request.key), request.options.label.as_deref());
+        let outcomes = &mut lock(&self.state).outcomes;
+        request.outcome_id = outcomes.meet(&targets);
+        let set = request.outcome_id.and_then(|id| outcomes.get(id));
+        if let Some(ScriptedOutcome::MaxHold(limit)) = set.map(|set| &set.outcome) {
             request.options.max_hold = Some(*limit);
         }
         request
     }
 
-    /// Records an acquisition, and starts the loss that a rule sets for its hold.
+    /// Records an acquisition, and starts the loss that an outcome sets for its hold.
     fn acquired(&self, core: &Arc<Core>, entry: &Arc<RegistryEntry>) {
         let Some(hold) = HoldHandle::of(core, entry) else {
             return;
@@ -290,14 +290,14 @@ impl CallHook for Arc<TestScript> {
             waited: core.clock.now().since(request.started),
         });
         self.acquired.notify_waiters();
-        let rule = request
-            .rule
-            .and_then(|id| Some((id, state.rules.rule(id)?.outcome.clone())));
-        if let Some((id, ScriptedOutcome::Lost { after, loss })) = rule {
+        let set = request
+            .outcome_id
+            .and_then(|id| Some((id, state.outcomes.get(id)?.outcome.clone())));
+        if let Some((id, ScriptedOutcome::Lost { after, loss })) = set {
             let script = self.clone();
             core.spawn_while_open(async move {
                 tokio::time::sleep(after).await;
-                let is_set = lock(&script.state).rules.rule(id).is_some();
+                let is_set = lock(&script.state).outcomes.get(id).is_some();
                 if is_set && hold.core.registry.find(hold.entry.owner).is_some() {
                     script.lose(hold, loss, id).await;
                 }

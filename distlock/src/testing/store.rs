@@ -24,7 +24,7 @@ use crate::protocol::store_error::StoreError;
 use crate::store::Capabilities;
 use crate::store::memory::MemoryStore;
 use crate::store::{LockStore, OpenedStore, StoreResult};
-use crate::testing::script::{RuleTarget, ScriptedOutcome, TestScript};
+use crate::testing::script::{OutcomeTarget, ScriptedOutcome, TestScript};
 use crate::util::clock::ServerTime;
 
 /// The memory store, with a script that can set the outcome of commands.
@@ -58,17 +58,17 @@ impl TestStore {
         held.or_else(|| self.core.upgrade()?.registry.find(owner))
     }
 
-    /// Fails if a rule makes the store unavailable for this lock.
+    /// Fails if an outcome makes the store unavailable for this lock.
     fn check(&self, key: Option<&LockKey>, owner: Option<OwnerId>) -> Result<(), StoreError> {
         let entry = owner.and_then(|owner| self.entry(owner));
         let label = entry
             .as_ref()
             .and_then(|entry| entry.request.options.label.as_deref());
-        let outage = self.script.outage(&RuleTarget::of(key, label));
+        let outage = self.script.outage(&OutcomeTarget::of(key, label));
         outage.map_or(Ok(()), |outage| Err(store_error(outage)))
     }
 
-    /// Fails if a rule prevents the renewal of a hold.
+    /// Fails if an outcome prevents the renewal of a hold.
     fn check_renewal(
         &self,
         owner: OwnerId,
@@ -81,11 +81,11 @@ impl TestStore {
         self.check(Some(key), Some(owner))
     }
 
-    /// Returns the reply to an acquire command, if a rule sets it.
+    /// Returns the reply to an acquire command, if an outcome sets it.
     fn reply_to(&self, request: &Acquire<'_>) -> StoreResult<Option<AcquireReply>> {
         let entry = self.entry(request.target.owner);
-        let rule = entry.and_then(|entry| entry.request.rule);
-        match rule.and_then(|rule| self.script.outcome_in_force(rule)) {
+        let set = entry.and_then(|entry| entry.request.outcome_id);
+        match set.and_then(|set| self.script.outcome_in_force(set)) {
             Some(ScriptedOutcome::Busy(holder)) if request.wait.is_zero() => {
                 Ok(Some(AcquireReply::Busy(vec![view_of(&holder)])))
             }
@@ -116,7 +116,7 @@ impl LockStore for TestStore {
         }
     }
 
-    // `acquire_all` acquires none, because the rules of its locks apply one by one.
+    // `acquire_all` acquires none, because the outcomes of its locks apply one by one.
 
     async fn confirm(&self, confirm: &Confirm<'_>, timeout: Duration) -> StoreResult<Confirmation> {
         self.check_renewal(confirm.target.owner, confirm.target.key, timeout)?;
@@ -166,7 +166,7 @@ impl LockStore for TestStore {
         for check in checks {
             match self.check(Some(&check.key), check.owners.first().copied()) {
                 Err(error) => replies.push(CheckQueueReply::Failed(error)),
-                // A waiter for a rule's holder is in no queue. The reply is that it is missing, so
+                // A waiter for an outcome's holder is in no queue. The reply is that it is missing, so
                 // that it acquires again.
                 Ok(()) => replies.extend(self.memory.check_queues(from_ref(check), timeout).await?),
             }
@@ -178,7 +178,9 @@ impl LockStore for TestStore {
         self.check(Some(inspect.key), None)?;
         let mut seen = self.memory.inspect(inspect, timeout).await?;
         if seen.holders.is_empty() {
-            let holder = self.script.holder(&RuleTarget::of(Some(inspect.key), None));
+            let holder = self
+                .script
+                .holder(&OutcomeTarget::of(Some(inspect.key), None));
             seen.holders.extend(holder.as_ref().map(view_of));
         }
         Ok(seen)
@@ -218,7 +220,7 @@ impl LockStore for TestStore {
     }
 }
 
-/// Returns the error of a store that a rule makes unavailable.
+/// Returns the error of a store that an outcome makes unavailable.
 fn store_error(outage: Outage) -> StoreError {
     StoreError::new(outage, "outage set by this test")
 }
@@ -229,7 +231,7 @@ fn server_time(time: SystemTime) -> ServerTime {
     ServerTime::default() + since_epoch
 }
 
-/// Returns the record of a rule's success.
+/// Returns the record of an outcome's success.
 fn record_of(last_success: SystemTime) -> Record {
     let since = server_time(last_success);
     Record {
@@ -241,7 +243,7 @@ fn record_of(last_success: SystemTime) -> Record {
     }
 }
 
-/// Returns a rule's holder as a store reports it.
+/// Returns an outcome's holder as a store reports it.
 fn view_of(holder: &Holder) -> HolderView {
     HolderView {
         local_owner: None,
