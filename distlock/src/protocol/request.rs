@@ -1,9 +1,10 @@
 //! The request of an acquire call.
 
 use std::borrow::Cow;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use once_cell::sync::OnceCell;
 
 use crate::config::options::Options;
 use crate::key::LockKey;
@@ -33,7 +34,7 @@ pub(crate) struct Request {
     /// The start of the call.
     pub(crate) started: BootInstant,
     /// Set when the call is published.
-    delivery: OnceLock<Delivery>,
+    delivery: OnceCell<Delivery>,
     /// Set once observers have been notified of a long wait.
     is_long_wait_reported: AtomicBool,
     /// The outcome that the testing kit has set for the call.
@@ -50,7 +51,7 @@ impl Request {
             once: Once::of(&options),
             options,
             started,
-            delivery: OnceLock::new(),
+            delivery: OnceCell::new(),
             is_long_wait_reported: AtomicBool::new(false),
             #[cfg(feature = "testing")]
             outcome_id: None,
