@@ -55,10 +55,9 @@ fn main() -> ExitCode {
 fn misused(error: &clap::Error) -> ExitCode {
     let mut words = std::env::args_os().skip(1).take_while(|word| word != "--");
     if error.use_stderr() && words.any(|word| word == "--json") {
-        let text = error.to_string();
-        let text = text.split("\n\nUsage:").next().unwrap_or_default();
-        let text = text.trim_start_matches("error: ");
-        Failure::new(USAGE, text).print(true);
+        let message = error.to_string();
+        let mistake = message.split("\n\nUsage:").next().unwrap_or_default();
+        Failure::new(USAGE, mistake.trim_start_matches("error: ")).print(true);
     } else {
         // The reader may have closed the pipe.
         let _ = error.print();

@@ -31,9 +31,8 @@ fn try_expand(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream>
     let function = Function::parse(item.clone(), &mut errors);
     let plan = function.filter(|_| !args.keys.is_empty()).map(|function| {
         let scope = function.scope();
-        let templates = args.keys.iter();
-        let templates = templates.map(|key| Template::parse(key, &scope, &mut errors));
-        let templates: Vec<_> = templates.collect();
+        let parse = |key| Template::parse(key, &scope, &mut errors);
+        let templates: Vec<_> = args.keys.iter().map(parse).collect();
         check_keys(&args.keys, &templates, &mut errors);
         lazy::check(&function, &mut errors);
         let returns_skip = matches!(args.conditions.on_busy, Some(OnBusy::Skip));
@@ -78,10 +77,9 @@ fn try_expand(args: TokenStream, item: &TokenStream) -> syn::Result<TokenStream>
     };
     let mut output = expand(&function, &lock);
     if let Some(name) = &args.key_fn {
-        let keys = args.keys.iter().zip(&templates);
-        let keys = keys
-            .map(|(key, template)| key_builder(&args.krate, &key.value(), template, is_generic));
-        let keys: Vec<_> = keys.collect();
+        let builder =
+            |(key, template)| key_builder(&args.krate, &LitStr::value(key), template, is_generic);
+        let keys: Vec<_> = args.keys.iter().zip(&templates).map(builder).collect();
         output.extend(key_fn::generate(
             name,
             &function,

@@ -57,10 +57,10 @@ impl LockManager {
 async fn list(core: Arc<Core>, prefix: &str) -> Result<Vec<LockState>, Error> {
     let list = List { prefix };
     let listing = core.store.list(&list, INSPECT_TIMEOUT);
-    let keys = core.run_command(Operation::List, listing).await;
-    let keys = keys.map_err(|error| error.into_error(None, INSPECT_TIMEOUT))?;
+    let listed = core.run_command(Operation::List, listing).await;
+    let listed = listed.map_err(|error| error.into_error(None, INSPECT_TIMEOUT))?;
     // A scan may return a key twice, and so may two servers between which its slot migrates.
-    let keys: BTreeSet<LockKey> = keys.into_iter().collect();
+    let keys: BTreeSet<LockKey> = listed.into_iter().collect();
     let inspections = stream::iter(keys).map(|key| inspect(&core, key, 0));
     let mut inspections = pin!(inspections.buffer_unordered(MAX_CONCURRENT_INSPECTIONS));
     let mut locks = Vec::new();

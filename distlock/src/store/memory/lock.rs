@@ -211,9 +211,10 @@ impl MemoryLock {
         context: &mut CommandContext<'_>,
         renewal: &Renewal<'_>,
     ) -> Result<(), RenewalFailure> {
-        let hold = self.holds.get_mut(&context.owner_id(renewal.target.owner));
-        let hold = hold.filter(|hold| hold.token == renewal.token);
-        let hold = hold.ok_or(RenewalFailure::Gone)?;
+        let found = self.holds.get_mut(&context.owner_id(renewal.target.owner));
+        let Some(hold) = found.filter(|hold| hold.token == renewal.token) else {
+            return Err(RenewalFailure::Gone);
+        };
         match hold.state {
             HoldState::Held => {
                 hold.expires_at = context.now + renewal.target.timing.ttl();

@@ -186,9 +186,10 @@ impl Dialer {
         let sent_at = shared.client.clock.now();
         let replies = connection.send_all(&commands).await;
         let mut replies = replies.map_err(|error| errors::classify(&error))?;
-        let info = (!is_proxied).then(|| replies.pop()).flatten();
-        let info = info.map(|info| info.and_then(|info| Ok(from_redis_value(info)?)));
-        let info: Option<String> = info.map_or(Ok(None), optional)?;
+        let mut info: Option<String> = None;
+        if !is_proxied && let Some(reply) = replies.pop() {
+            info = optional(reply.and_then(|info| Ok(from_redis_value(info)?)))?;
+        }
         // A user without permission for INFO gets an error later instead of these checks.
         let reported = |name: &str| info.as_deref().and_then(|info| info_field(info, name));
         if let Some(aof) = reported("aof_enabled") {
