@@ -1,5 +1,6 @@
 //! The errors between a client and its store.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,70 +12,47 @@ use crate::util::visible::is_hidden;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoreError {
     pub(crate) outage: Outage,
-    pub(crate) code: Code,
     pub(crate) detail: String,
     /// Set if no connection received the command, so there is nothing to cancel.
     pub(crate) unsent: bool,
-    cause: Option<ErrorSource>,
+    /// Its text is in the detail, too.
+    cause: NotCompared<Option<Arc<dyn std::error::Error + Send + Sync>>>,
+    /// What the store itself has to know of its error. Other layers only pass it on.
+    code: NotCompared<Option<Arc<dyn Any + Send + Sync>>>,
 }
 
-/// The meaning of a server's error, for errors on which a decision depends.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Code {
-    #[default]
-    Other,
-    /// Another node serves the slot. Carries the slot and the node's address, if both can be read.
-    Moved(Option<(u16, Box<str>)>),
-    /// The slot is being migrated, and the key is at the node with this address.
-    Ask(Option<Box<str>>),
-    /// The slot is being migrated, or no node serves it.
-    TryAgain,
-    CrossSlot,
-    /// The server is a replica that has lost its primary.
-    PrimaryDown,
-    /// A key of the lock holds a value that distlock did not write.
-    KeyConflict,
-    NotAuthenticated,
-    WrongPassword,
-    NoPermission,
-    UnknownCommand,
-    /// The server accepts no more connections.
-    TooManyClients,
-    /// The client sent a password, and the server has none.
-    NoPassword,
-    /// The server is not a node of a cluster.
-    NoCluster,
-    /// The command does not work on the nodes of a cluster.
-    OnlyOutsideClusters,
-    /// The server has no append-only file.
-    NoAppendOnly,
-}
-
-/// The cause of a [`StoreError`]. Comparisons ignore it, because the detail already has its text.
+/// A part of an error that comparisons ignore.
 #[derive(Clone, Debug)]
-struct ErrorSource(Arc<dyn std::error::Error + Send + Sync>);
+struct NotCompared<T>(T);
 
-impl PartialEq for ErrorSource {
+impl<T> PartialEq for NotCompared<T> {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Eq for ErrorSource {}
+impl<T> Eq for NotCompared<T> {}
 
 impl StoreError {
     pub(crate) fn new(outage: Outage, detail: impl Into<String>) -> Self {
         StoreError {
             outage,
-            code: Code::Other,
             detail: one_line(detail.into()),
             unsent: false,
-            cause: None,
+            cause: NotCompared(None),
+            code: NotCompared(None),
         }
     }
 
-    pub(crate) fn with_code(self, code: Code) -> Self {
-        StoreError { code, ..self }
+    /// Adds what the store has to know of the error.
+    pub(crate) fn with_code(mut self, code: impl Any + Send + Sync) -> Self {
+        self.code.0 = Some(Arc::new(code));
+        self
+    }
+
+    /// Returns what the store has added.
+    pub(crate) fn code_of_store<T: Any>(&self) -> Option<&T> {
+        self.code.0.as_ref()?.downcast_ref()
     }
 
     /// Returns the same error with `error` as its cause.
@@ -82,7 +60,7 @@ impl StoreError {
         mut self,
         error: impl std::error::Error + Send + Sync + 'static,
     ) -> Self {
-        self.cause = Some(ErrorSource(Arc::new(error)));
+        self.cause.0 = Some(Arc::new(error));
         self
     }
 
@@ -137,7 +115,7 @@ impl StoreError {
             waited,
             outage: self.outage,
             detail: self.detail,
-            source: self.cause.map(|cause| cause.0),
+            source: self.cause.0,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use redis::Cmd;
 
 use crate::error::Outage;
-use crate::protocol::store_error::{Code, StoreError};
+use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
 use crate::store::client_id::ClientId;
 use crate::store::redis::cluster::slot_map::Address;
@@ -17,7 +17,7 @@ use crate::store::redis::conn::hooks::NodeHooks;
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
 use crate::store::redis::transport::OpenConnection;
-use crate::store::redis::wire::errors;
+use crate::store::redis::wire::errors::{self, Code, RedisCode};
 use crate::store::redis::wire::names::Names;
 
 #[derive(Clone)]
@@ -87,7 +87,7 @@ impl NodeHooks for NodeTopology {
                 return Ok(());
             };
             let error = errors::classify(&error);
-            Err(if error.code == Code::UnknownCommand {
+            Err(if *error.code() == Code::UnknownCommand {
                 StoreError::new(
                     Outage::Misconfigured,
                     "the servers of the cluster do not know SSUBSCRIBE; use Redis 7.0 or later, or Valkey, without a \

@@ -5,16 +5,17 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::stream::{self, StreamExt};
+
 use crate::error::Outage;
 use crate::observer::event;
-use crate::protocol::store_error::{Code, StoreError};
+use crate::protocol::store_error::StoreError;
 use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::cluster::slot_map::{Address, SlotMap};
 use crate::store::redis::conn::availability::{Availability, OutageCause};
 use crate::store::redis::transport::dial_limiter::DialLimiter;
 use crate::store::redis::transport::{OpenConnection, ignore_events, with_timeout};
-use crate::store::redis::wire::errors;
-use futures_util::stream::{self, StreamExt};
+use crate::store::redis::wire::errors::{self, Code, RedisCode};
 
 /// Interval of refreshes that no request triggers.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
@@ -163,7 +164,7 @@ pub(in crate::store::redis) async fn query_slots(
     cmd.arg("SLOTS");
     let response = connection.send(cmd).await.map_err(|error| {
         let error = errors::classify(&error);
-        if error.code == Code::NoCluster {
+        if *error.code() == Code::NoCluster {
             let detail = "the server is not a node of a cluster (its `cluster-enabled` is no); write redis:// for a single \
                 server";
             StoreError::new(Outage::Misconfigured, detail)

@@ -8,14 +8,14 @@ use redis::Cmd;
 
 use crate::error::Outage;
 use crate::key::LockKey;
-use crate::protocol::store_error::{Code, StoreError};
+use crate::protocol::store_error::StoreError;
 use crate::store::StoreResult;
 use crate::store::redis::cluster::node_topology;
 use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::cluster::slot_map::Address;
 use crate::store::redis::cluster::slots::Slot;
 use crate::store::redis::node::Node;
-use crate::store::redis::wire::errors;
+use crate::store::redis::wire::errors::{self, Code, RedisCode};
 use crate::util::backoff::Backoff;
 use crate::util::clock::BootInstant;
 
@@ -224,14 +224,14 @@ impl<'a> Route<'a> {
     ) -> Result<(), StoreError> {
         let topology = &self.nodes.topology;
         let error = error.at(attempt.node.address());
-        let moved = match &error.code {
+        let moved = match error.code() {
             Code::Moved(Some((slot, to))) => {
                 Slot::new(*slot).zip(Address::parse(to, &attempt.address))
             }
             _ => None,
         };
         // The slot is migrating to this node, and the key is there already.
-        let ask_target = match &error.code {
+        let ask_target = match error.code() {
             Code::Ask(Some(to)) if self.follows_ask_redirect => {
                 Address::parse(to, &attempt.address)
             }

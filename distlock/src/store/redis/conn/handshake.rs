@@ -9,17 +9,15 @@ use redis::{ErrorKind, RedisError, RedisResult, from_redis_value};
 
 use crate::config::credentials::Credentials;
 use crate::error::Outage;
-use crate::protocol::store_error::{Code, StoreError};
+use crate::protocol::store_error::StoreError;
 use crate::store::redis::conn::availability::Availability;
 use crate::store::redis::conn::client::NodeShared;
 use crate::store::redis::conn::pushes;
 use crate::store::redis::conn::reached_servers::ReachedServer;
 use crate::store::redis::conn::session::{Purpose, Session, SessionEnd, Subscriptions};
-use crate::store::redis::transport::login;
-use crate::store::redis::transport::replication_role;
-use crate::store::redis::transport::{OpenConnection, Transport};
+use crate::store::redis::transport::{OpenConnection, Transport, login, replication_role};
 use crate::store::redis::wire::decode;
-use crate::store::redis::wire::errors;
+use crate::store::redis::wire::errors::{self, Code, RedisCode};
 use crate::store::redis::wire::scripts::{self, ScriptId, ScriptRef};
 use crate::store::{BoxFuture, Note, StoreReport};
 
@@ -105,7 +103,7 @@ impl Dialer {
         let mut auth = redis::cmd("AUTH");
         auth.arg(credentials.reveal());
         match connection.send(auth).await {
-            Err(error) if errors::classify(&error).code == Code::NoPassword => {
+            Err(error) if *errors::classify(&error).code() == Code::NoPassword => {
                 Err(StoreError::new(
                     Outage::Misconfigured,
                     "a password was given, but the server requires none; set `requirepass` if it is the right server, or \
@@ -254,7 +252,7 @@ fn optional<T>(reply: RedisResult<T>) -> Result<Option<T>, StoreError> {
     reply.map(Some).or_else(|error| {
         let is_reply = error.kind() != ErrorKind::Io;
         let error = errors::classify(&error);
-        let is_unknown = is_reply && error.code == Code::UnknownCommand;
+        let is_unknown = is_reply && *error.code() == Code::UnknownCommand;
         if error.outage == Outage::Denied || is_unknown {
             Ok(None)
         } else {

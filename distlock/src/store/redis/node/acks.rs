@@ -11,12 +11,12 @@ use tokio::time::{self, Instant};
 
 use crate::config::options::Durability;
 use crate::error::Outage;
-use crate::protocol::store_error::{Code, StoreError};
+use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
 use crate::store::redis::conn::handshake::Dialer;
 use crate::store::redis::conn::reconnecting_connection::{ReconnectingConnection, closed_error};
 use crate::store::redis::conn::session::Session;
-use crate::store::redis::wire::errors;
+use crate::store::redis::wire::errors::{self, Code, RedisCode};
 use crate::store::redis::wire::scripts::{self, EncodeCommand, ScriptRef};
 use crate::store::redis::wire::{decode, encode};
 use crate::util::clock::BootInstant;
@@ -224,7 +224,7 @@ fn explain_rejection(durability: Durability, error: StoreError) -> StoreError {
         ("WAIT", "wait", "min_replicas", "")
     };
     let server_text = &error.detail;
-    let (outage, detail) = match (error.outage, &error.code) {
+    let (outage, detail) = match (error.outage, error.code()) {
         (Outage::Denied, _) => (
             Outage::Denied,
             format!(

@@ -8,11 +8,11 @@ use futures_util::future::{FutureExt, join_all};
 
 use crate::config::credentials::{Credentials, CredentialsProvider};
 use crate::error::Outage;
-use crate::protocol::store_error::{Code, StoreError};
+use crate::protocol::store_error::StoreError;
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
 use crate::store::redis::transport::login;
-use crate::store::redis::wire::errors;
+use crate::store::redis::wire::errors::{self, Code, RedisCode};
 use crate::store::{Note, StoreReport};
 
 /// Upper limit of the delay before a failed re-authentication is retried.
@@ -72,7 +72,7 @@ async fn authenticate(session: &Session, credentials: &Credentials) -> Result<()
         // The connection has ended, and its successor requests the credentials itself.
         Ok(Err(_)) if session.has_ended() => Ok(()),
         // The server's error text repeats the command, so it is not used.
-        Ok(Err(error)) if errors::classify(&error).code == Code::UnknownCommand => Err(
+        Ok(Err(error)) if *errors::classify(&error).code() == Code::UnknownCommand => Err(
             StoreError::new(Outage::Denied, "the server does not know AUTH"),
         ),
         Ok(Err(error)) => Err(errors::classify(&error)),

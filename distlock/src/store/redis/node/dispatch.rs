@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::{Cmd, RedisResult, Value};
 
 use crate::error::Outage;
-use crate::protocol::store_error::{Code, StoreError};
+use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
 use crate::store::redis::conn::reconnecting_connection::{
     LIVENESS_CHECK_DELAY, ReconnectingConnection,
@@ -15,7 +15,7 @@ use crate::store::redis::conn::session::{Purpose, Session};
 use crate::store::redis::node::Node;
 use crate::store::redis::transport::OpenConnection;
 use crate::store::redis::wire::call::{ScriptCall, ScriptContext};
-use crate::store::redis::wire::errors;
+use crate::store::redis::wire::errors::{self, Code, RedisCode};
 use crate::store::redis::wire::scripts::{self, EncodeCommand, ScriptRef};
 use crate::util::clock::BootInstant;
 
@@ -107,7 +107,7 @@ impl Node {
         called: Result<(BootInstant, Value), StoreError>,
     ) -> Result<S::Reply, StoreError> {
         let (sent_at, reply) = match called {
-            Err(error) if error.code == Code::KeyConflict => {
+            Err(error) if *error.code() == Code::KeyConflict => {
                 let reply = script.conflict_reply(context, &error.detail);
                 return reply.ok_or(error);
             }
@@ -205,7 +205,7 @@ impl Node {
     /// Ends the sessions if `error` shows that the server is now a replica. It will not be the
     /// primary again soon, and another server may have its name.
     pub(crate) fn end_sessions_if_demoted(&self, session: &Session, error: &StoreError) {
-        let is_demoted = error.outage == Outage::ReadOnly || error.code == Code::PrimaryDown;
+        let is_demoted = error.outage == Outage::ReadOnly || *error.code() == Code::PrimaryDown;
         if is_demoted && !session.has_ended() {
             session.end_with(error);
             for session in self.sessions() {

@@ -14,14 +14,14 @@ use redis::{
 use tokio::task::AbortHandle;
 
 use crate::error::Outage;
-use crate::protocol::store_error::{Code, StoreError};
+use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
 use crate::store::client_id::ProcessId;
-use crate::store::redis::transport::reply_scanner;
-use crate::store::redis::transport::request_numbers;
 use crate::store::redis::transport::socket::{Fault, Stream};
-use crate::store::redis::transport::{ConnectionEvent, ConnectionEventHandler, OpenConnection};
-use crate::store::redis::wire::errors;
+use crate::store::redis::transport::{
+    ConnectionEvent, ConnectionEventHandler, OpenConnection, reply_scanner, request_numbers,
+};
+use crate::store::redis::wire::errors::{self, Code, RedisCode};
 
 /// Upper limit of requests that wait for the socket.
 const PIPELINE_BUFFER_SIZE: usize = 4_096;
@@ -239,7 +239,7 @@ impl HandshakeError {
 fn is_hello_unsupported(error: &redis::RedisError) -> bool {
     error.kind() == ErrorKind::RESP3NotSupported
         || error.code() == Some("NOPROTO")
-        || !is_of_select(error) && errors::classify(error).code == Code::UnknownCommand
+        || !is_of_select(error) && *errors::classify(error).code() == Code::UnknownCommand
 }
 
 fn is_of_select(error: &redis::RedisError) -> bool {
@@ -249,7 +249,7 @@ fn is_of_select(error: &redis::RedisError) -> bool {
 /// Returns the error of a server that rejects this client.
 fn handshake_error(db: i64, error: &redis::RedisError) -> StoreError {
     // The server's error text repeats the command with its password, so it is not used.
-    if !is_of_select(error) && errors::classify(error).code == Code::UnknownCommand {
+    if !is_of_select(error) && *errors::classify(error).code() == Code::UnknownCommand {
         return StoreError::new(
             Outage::Misconfigured,
             "the server does not know HELLO, so it does not support RESP3; use Redis 6.2 or later",
@@ -270,7 +270,7 @@ fn unknown_database(db: i64, reply_text: &str) -> StoreError {
     if let Some(error) = errors::wrong_topology(&error) {
         return error;
     }
-    if error.code == Code::UnknownCommand {
+    if *error.code() == Code::UnknownCommand {
         let detail = "the server does not know SELECT; write a URL without a database";
         return StoreError::new(Outage::Misconfigured, detail);
     }

@@ -8,17 +8,16 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{ConnectionAddr, RedisConnectionInfo, from_redis_value};
 
 use crate::error::Outage;
-use crate::protocol::store_error::{Code, StoreError};
+use crate::protocol::store_error::StoreError;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::dial_limiter::DialLimiter;
-use crate::store::redis::transport::login;
 use crate::store::redis::transport::multiplexed::Multiplexed;
 use crate::store::redis::transport::socket::SocketConnector;
 use crate::store::redis::transport::url::{Host, format_host};
 use crate::store::redis::transport::{
-    ConnectionEventHandler, OpenConnection, ignore_events, with_timeout,
+    ConnectionEventHandler, OpenConnection, ignore_events, login, with_timeout,
 };
-use crate::store::redis::wire::errors;
+use crate::store::redis::wire::errors::{self, Code, RedisCode};
 
 /// Lower limit of the time that a sentinel has to reply, which is otherwise a quarter of the
 /// connect timeout.
@@ -171,7 +170,7 @@ impl Sentinels {
         command.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.service);
         let reply = connection.send(command).await.map_err(|error| {
             let error = errors::classify(&error);
-            if error.code == Code::UnknownCommand {
+            if *error.code() == Code::UnknownCommand {
                 let detail = "this is a server, not a sentinel; name sentinels, or write redis:// for a server";
                 StoreError::new(Outage::Misconfigured, detail)
             } else {
@@ -184,7 +183,7 @@ impl Sentinels {
 
 /// Returns the error of a sentinel that rejects the credentials, which are not those of the server.
 pub(crate) fn explain_rejection(error: StoreError) -> StoreError {
-    let code = match error.code {
+    let code = match error.code() {
         Code::NotAuthenticated => "NOAUTH",
         Code::WrongPassword => "WRONGPASS",
         Code::NoPermission => "NOPERM",

@@ -6,20 +6,18 @@ use redis::{ConnectionAddr, ProtocolVersion, RedisConnectionInfo};
 
 use crate::config::credentials::CredentialsProvider;
 use crate::error::Outage;
-use crate::protocol::store_error::{Code, StoreError};
+use crate::protocol::store_error::StoreError;
 use crate::store::BoxFuture;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::dial_limiter::DialLimiter;
-use crate::store::redis::transport::login;
 use crate::store::redis::transport::multiplexed::{HandshakeError, Multiplexed};
-use crate::store::redis::transport::replication_role;
 use crate::store::redis::transport::sentinel::Sentinels;
 use crate::store::redis::transport::socket::SocketConnector;
 use crate::store::redis::transport::url::ServerLocation;
 use crate::store::redis::transport::{
-    ConnectionEventHandler, OpenConnection, Transport, ignore_events,
+    ConnectionEventHandler, OpenConnection, Transport, ignore_events, login, replication_role,
 };
-use crate::store::redis::wire::errors;
+use crate::store::redis::wire::errors::{self, Code, RedisCode};
 
 /// Transport over TCP, with or without TLS, or over a Unix socket.
 #[derive(Debug)]
@@ -111,7 +109,7 @@ impl SocketTransport {
             if error.is_unanswered() {
                 return Err(hello_error);
             }
-            if error.code != Code::UnknownCommand {
+            if *error.code() != Code::UnknownCommand {
                 return Err(errors::with_remedy(error));
             }
         }

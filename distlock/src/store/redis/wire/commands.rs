@@ -13,7 +13,7 @@ use crate::protocol::messages::{
     RenewalFailure, RevokeHolds, RevokeReply,
 };
 use crate::protocol::once::Once;
-use crate::protocol::store_error::{Code, StoreError};
+use crate::protocol::store_error::StoreError;
 use crate::store::StoreEvent;
 use crate::store::client_id::parse_number;
 use crate::store::redis::wire::call::{Decoded, ScriptCall, ScriptContext};
@@ -22,7 +22,7 @@ use crate::store::redis::wire::decode::{
     self, ReplyReader, decode_fence, decode_record, decode_waiters, parse_kind,
 };
 use crate::store::redis::wire::encode::{ArgText, millis};
-use crate::store::redis::wire::errors::{self, CONFLICT};
+use crate::store::redis::wire::errors::{self, CONFLICT, Code, RedisCode};
 use crate::store::redis::wire::names::KeyKind;
 use crate::store::redis::wire::scripts::{ScriptForm, ScriptId, ScriptRef};
 use crate::store::redis::wire::status::Status;
@@ -389,7 +389,7 @@ fn decode_queue_check(
     };
     if !decode::is_list(&entry) {
         let error = errors::classify_text(&decode::text(entry)?);
-        return Ok(match error.code {
+        return Ok(match error.code() {
             Code::KeyConflict => conflict(&error.detail),
             _ => CheckQueueReply::Failed(error),
         });

@@ -3,7 +3,49 @@
 use redis::{ErrorKind, RedisError};
 
 use crate::error::Outage;
-use crate::protocol::store_error::{Code, StoreError, one_line};
+use crate::protocol::store_error::{StoreError, one_line};
+
+/// The meaning of a server's error, for errors on which a decision depends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Code {
+    Other,
+    /// Another node serves the slot. Carries the slot and the node's address, if both can be read.
+    Moved(Option<(u16, Box<str>)>),
+    /// The slot is being migrated, and the key is at the node with this address.
+    Ask(Option<Box<str>>),
+    /// The slot is being migrated, or no node serves it.
+    TryAgain,
+    CrossSlot,
+    /// The server is a replica that has lost its primary.
+    PrimaryDown,
+    /// A key of the lock holds a value that distlock did not write.
+    KeyConflict,
+    NotAuthenticated,
+    WrongPassword,
+    NoPermission,
+    UnknownCommand,
+    /// The server accepts no more connections.
+    TooManyClients,
+    /// The client sent a password, and the server has none.
+    NoPassword,
+    /// The server is not a node of a cluster.
+    NoCluster,
+    /// The command does not work on the nodes of a cluster.
+    OnlyOutsideClusters,
+    /// The server has no append-only file.
+    NoAppendOnly,
+}
+
+/// The code of an error that a server returned.
+pub(crate) trait RedisCode {
+    fn code(&self) -> &Code;
+}
+
+impl RedisCode for StoreError {
+    fn code(&self) -> &Code {
+        self.code_of_store().unwrap_or(&Code::Other)
+    }
+}
 
 pub(crate) const CONFLICT: &str = "a key of the lock holds a value that distlock did not write";
 
@@ -50,7 +92,7 @@ pub(crate) fn with_remedy(error: StoreError) -> StoreError {
     if error.outage != Outage::Denied {
         return error;
     }
-    let remedy = match error.code {
+    let remedy = match error.code() {
         Code::NotAuthenticated => {
             "write the password into the URL (redis://user:password@host), or set `credentials`"
         }
@@ -63,13 +105,13 @@ pub(crate) fn with_remedy(error: StoreError) -> StoreError {
 /// Names the permission that the user needs, or the command that the server does not know, if that
 /// is the error. A permission begins with its command.
 pub(crate) fn with_missing_permission(error: StoreError, permission: &str) -> StoreError {
-    if error.code == Code::UnknownCommand {
+    if *error.code() == Code::UnknownCommand {
         // The server's text repeats the arguments, so it is not used.
         let command = permission.split(' ').next().unwrap_or_default();
         let detail = format!("the server does not know {command}, without which locks cannot work");
         return StoreError::new(Outage::Misconfigured, detail)
             .with_remedy(RESTORE)
-            .with_code(error.code);
+            .with_code(error.code().clone());
     }
     if error.outage != Outage::Denied {
         return error;
@@ -77,7 +119,7 @@ pub(crate) fn with_missing_permission(error: StoreError, permission: &str) -> St
     let detail = format!("the user needs {permission}: {}", error.detail);
     StoreError::new(error.outage, detail)
         .with_remedy(GRANT)
-        .with_code(error.code)
+        .with_code(error.code().clone())
 }
 
 const GRANT: &str =
@@ -198,13 +240,13 @@ fn after_line_number(text: &str) -> Option<&str> {
 
 /// Returns true if a cluster node does not run a command here, or now. The command did nothing.
 pub(crate) fn is_redirect(error: &StoreError) -> bool {
-    matches!(error.code, Code::Moved(_) | Code::Ask(_) | Code::TryAgain)
+    matches!(error.code(), Code::Moved(_) | Code::Ask(_) | Code::TryAgain)
 }
 
 /// Returns the error for a server that is used as a single one but belongs to a cluster.
 pub(crate) fn wrong_topology(error: &StoreError) -> Option<StoreError> {
     let is_of_a_cluster = matches!(
-        error.code,
+        error.code(),
         Code::Moved(_) | Code::Ask(_) | Code::CrossSlot | Code::OnlyOutsideClusters
     );
     is_of_a_cluster.then(cluster_node_error)
@@ -328,7 +370,7 @@ mod tests {
             (format!("user_script:1: {ours}"), ours),
         ] {
             let error = classify_text(&text);
-            assert_eq!(error.code, Code::KeyConflict, "{text}");
+            assert_eq!(*error.code(), Code::KeyConflict, "{text}");
             assert_eq!(error.detail, message, "{text}");
         }
         // Texts that only look similar stay unchanged.
