@@ -302,15 +302,14 @@ impl LockedCall {
         if more.is_empty() {
             let mut lock = manager.lock(first).of_kind(self.kind);
             lock.options = Options {
-                defaults: lock.options.defaults,
+                inherited: lock.options.inherited,
                 ..self.options
             };
             return lock.acquire_for_run().await;
         }
         let mut locks = manager.lock_all(std::iter::once(first).chain(more));
         locks.options = Options {
-            defaults: locks.options.defaults,
-            max_hold_from_start: true,
+            inherited: locks.options.inherited,
             ..self.options
         };
         locks.acquire_for_run().await

@@ -67,17 +67,22 @@ pub(crate) struct Defaults {
     pub(crate) durability: Durability,
 }
 
-/// The options of a [`Lock`](crate::Lock). `None` stands for the default of its manager, in
-/// `defaults`.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Options {
+/// What the options of a lock have of its manager, and of the call that it is part of.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Inherited {
     pub(crate) defaults: Defaults,
-    pub(crate) lease: Option<Duration>,
-    pub(crate) wait: Option<Duration>,
-    pub(crate) max_hold: Option<Duration>,
     /// True if `max_hold` counts from the start of the body instead of from the acquisition, as the
     /// call waits for further keys in between.
     pub(crate) max_hold_from_start: bool,
+}
+
+/// The options of a [`Lock`](crate::Lock), as its user has set them. `None` stands for the default
+/// of its manager.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Options {
+    pub(crate) lease: Option<Duration>,
+    pub(crate) wait: Option<Duration>,
+    pub(crate) max_hold: Option<Duration>,
     pub(crate) min_hold: Option<Duration>,
     /// At most one successful run in each period.
     pub(crate) once_per: Option<Duration>,
@@ -92,31 +97,42 @@ pub(crate) struct Options {
     pub(crate) skips_busy: bool,
     /// The text about the hold that other clients see. An empty text is none.
     pub(crate) metadata: Option<String>,
+    pub(crate) inherited: Inherited,
 }
 
 impl Options {
     /// Returns the options of a lock of which the user sets none.
     pub(crate) fn of(defaults: &Defaults) -> Self {
-        Options {
+        let inherited = Inherited {
             defaults: *defaults,
+            max_hold_from_start: false,
+        };
+        Options {
+            inherited,
             ..Options::default()
         }
     }
 
     pub(crate) fn lease(&self) -> Duration {
-        self.lease.or(self.defaults.lease).unwrap_or(DEFAULT_LEASE)
+        self.lease
+            .or(self.inherited.defaults.lease)
+            .unwrap_or(DEFAULT_LEASE)
     }
 
     pub(crate) fn wait(&self) -> Duration {
-        self.wait.or(self.defaults.wait).unwrap_or(DEFAULT_WAIT)
+        self.wait
+            .or(self.inherited.defaults.wait)
+            .unwrap_or(DEFAULT_WAIT)
     }
 
     pub(crate) fn durability(&self) -> Durability {
         Durability {
             replicas: self
                 .min_replicas
-                .unwrap_or(self.defaults.durability.replicas),
-            fsync: self.fsync.unwrap_or(self.defaults.durability.fsync),
+                .unwrap_or(self.inherited.defaults.durability.replicas),
+            fsync: self
+                .fsync
+                .unwrap_or(self.inherited.defaults.durability.fsync),
         }
     }
 
@@ -172,7 +188,7 @@ impl Options {
         }
         // At the end of `min_hold` the key is free, and such a call would run the job a second
         // time.
-        if let Some(wait) = self.wait.or(self.defaults.wait)
+        if let Some(wait) = self.wait.or(self.inherited.defaults.wait)
             && !min_hold.is_zero()
             && wait >= min_hold
         {

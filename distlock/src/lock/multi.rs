@@ -87,13 +87,12 @@ impl LockManager {
     /// # }
     /// ```
     pub fn lock_all<K: Into<String>>(&self, keys: impl IntoIterator<Item = K>) -> MultiLock {
+        let mut options = Options::of(self.defaults());
+        options.inherited.max_hold_from_start = true;
         MultiLock {
             keys: keys.into_iter().map(Into::into).collect(),
             manager: self.clone(),
-            options: Options {
-                max_hold_from_start: true,
-                ..Options::of(self.defaults())
-            },
+            options,
         }
     }
 }

@@ -268,7 +268,9 @@ impl Holding {
 /// Returns when a hold that begins now reaches its `max_hold`, unless its body starts that.
 fn first_limit(request: &Request, now: BootInstant) -> Option<BootInstant> {
     let options = &request.options;
-    let max_hold = options.max_hold.filter(|_| !options.max_hold_from_start)?;
+    let max_hold = options
+        .max_hold
+        .filter(|_| !options.inherited.max_hold_from_start)?;
     Some(now + max_hold)
 }
 

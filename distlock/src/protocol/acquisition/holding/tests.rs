@@ -192,12 +192,13 @@ fn a_hold_ends_at_its_limit() {
         (SECOND * 60, false, 30_698),
     ] {
         for (late, notice) in notices {
-            let mut acquisition = with_options(Options {
+            let mut options = Options {
                 lease: Some(SECOND * 30),
                 max_hold: Some(max_hold),
-                max_hold_from_start: from_start,
                 ..Options::default()
-            });
+            };
+            options.inherited.max_hold_from_start = from_start;
+            let mut acquisition = with_options(options);
             acquisition.poll_action(true, at(1_000));
             acquisition.handle_acquire_reply(held(7), at(1_010));
             assert_eq!(acquisition.claim_outcome(), Some(Outcome::Held));
