@@ -14,6 +14,7 @@ use super::queue::Owner;
 use crate::error::{LockKind, Outage};
 use crate::key::LockKey;
 use crate::protocol::store_error::StoreError;
+use crate::store::StoreResult;
 use crate::store::client_id::ClientId;
 use crate::util::clock::{BootClock, BootInstant, Clock, ServerTime};
 
@@ -93,7 +94,7 @@ impl MemoryServer {
         &self,
         caller: &ClientId,
         command: impl FnOnce(&mut MemoryLocks, &mut CommandContext<'_>) -> T,
-    ) -> Result<T, StoreError> {
+    ) -> StoreResult<T> {
         let (reply, pushes) = {
             let mut state = self.state();
             let MemoryState { locks, clients } = &mut *state;
@@ -188,11 +189,7 @@ impl MemoryLocks {
     }
 
     /// Fails if the owner was already released.
-    pub(super) fn check_cancelled(
-        &self,
-        owner: &Owner,
-        now: BootInstant,
-    ) -> Result<(), StoreError> {
+    pub(super) fn check_cancelled(&self, owner: &Owner, now: BootInstant) -> StoreResult<()> {
         if self.cancelled.get(owner).is_some_and(|until| *until > now) {
             return Err(StoreError::new(
                 Outage::TimedOut,

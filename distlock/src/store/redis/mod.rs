@@ -14,14 +14,11 @@ use async_trait::async_trait;
 
 use crate::key::LockKey;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, Inspection, Proof,
-    ReleaseReply, RenewReply, Renewal, RevokeReply,
-};
-use crate::protocol::messages::{
-    Confirm, DeleteRecord, Downgrade, Inspect, List, Release, RevokeHolds,
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirm, Confirmation, DeleteRecord,
+    Downgrade, Inspect, Inspection, List, Proof, Release, ReleaseReply, RenewReply, Renewal,
+    RevokeHolds, RevokeReply,
 };
 use crate::protocol::store_error::StoreError;
-use crate::store::Capabilities;
 use crate::store::redis::conn::client::Client;
 use crate::store::redis::node::{Node, failover};
 use crate::store::redis::transport::Transport;
@@ -29,7 +26,7 @@ use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::sentinel::Sentinels;
 use crate::store::redis::transport::socket_transport::SocketTransport;
 use crate::store::redis::transport::url::ServerLocation;
-use crate::store::{BoxFuture, LockStore, OpenedStore, StoreResult};
+use crate::store::{BoxFuture, Capabilities, LockStore, OpenedStore, StoreResult};
 
 mod cluster;
 pub(crate) mod conn;
@@ -187,7 +184,7 @@ impl LockStore for RedisStore {
         self.node.commands.ready().await;
     }
 
-    fn connected(&self) -> Result<bool, StoreError> {
+    fn connected(&self) -> StoreResult<bool> {
         self.node.disconnected().map_or(Ok(true), Err)
     }
 

@@ -7,6 +7,7 @@ use redis::{Cmd, FromRedisValue, from_redis_value};
 
 use crate::error::{Error, Outage};
 use crate::protocol::store_error::StoreError;
+use crate::store::StoreResult;
 use crate::store::redis::cluster::refresh::query_slots;
 use crate::store::redis::cluster::slot_map::Address;
 use crate::store::redis::transport::config::RedisConfig;
@@ -58,7 +59,7 @@ enum Connector {
 pub struct ServerConnection(Arc<dyn OpenConnection>);
 
 /// Returns the servers of a store. For a cluster, the nodes in its URL are asked for the primaries.
-pub(crate) async fn servers(config: &RedisConfig) -> Result<Vec<Server>, StoreError> {
+pub(crate) async fn servers(config: &RedisConfig) -> StoreResult<Vec<Server>> {
     match &config.location {
         StoreLocation::Single(location) => {
             let mut servers = vec![Server::new(
@@ -92,7 +93,7 @@ pub(crate) async fn servers(config: &RedisConfig) -> Result<Vec<Server>, StoreEr
     }
 }
 
-async fn primaries(config: &RedisConfig, seeds: &[Host]) -> Result<Vec<Server>, StoreError> {
+async fn primaries(config: &RedisConfig, seeds: &[Host]) -> StoreResult<Vec<Server>> {
     let mut last_error = StoreError::new(Outage::Unreachable, "no node of the cluster is known");
     let primary = |host: &str, port| {
         Server::new(config, ServerLocation::tcp(host, port), ServerRole::Primary)
@@ -128,7 +129,7 @@ impl Server {
         }
     }
 
-    async fn open(&self) -> Result<Arc<dyn OpenConnection>, StoreError> {
+    async fn open(&self) -> StoreResult<Arc<dyn OpenConnection>> {
         match &self.connector {
             Connector::Direct(sockets) => sockets.open(ignore_events()).await,
             Connector::Sentinel(sentinels, host) => {

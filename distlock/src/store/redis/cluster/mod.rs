@@ -16,24 +16,20 @@ use tokio::task::AbortHandle;
 use crate::error::Outage;
 use crate::key::LockKey;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, Inspection, Proof,
-    ReleaseReply, RenewReply, Renewal, RevokeReply,
-};
-use crate::protocol::messages::{
-    Confirm, DeleteRecord, Downgrade, Inspect, List, Release, RevokeHolds,
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirm, Confirmation, DeleteRecord,
+    Downgrade, Inspect, Inspection, List, Proof, Release, ReleaseReply, RenewReply, Renewal,
+    RevokeHolds, RevokeReply,
 };
 use crate::protocol::store_error::StoreError;
-use crate::store::Capabilities;
 use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::cluster::route::{Route, RoutedAttempt, slot};
 use crate::store::redis::cluster::slot_map::Address;
 use crate::store::redis::conn::availability::Availability;
 use crate::store::redis::conn::client::Client;
-use crate::store::redis::node::Node;
-use crate::store::redis::node::fan_out;
+use crate::store::redis::node::{Node, fan_out};
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::Host;
-use crate::store::{LockStore, OpenedStore, StoreResult};
+use crate::store::{Capabilities, LockStore, OpenedStore, StoreResult};
 use crate::util::sync::wait_until;
 
 mod node_topology;
@@ -88,7 +84,7 @@ impl ClusterStore {
         &self,
         attempt: &RoutedAttempt,
         request: &Acquire<'_>,
-    ) -> Result<Option<AcquireReply>, StoreError> {
+    ) -> StoreResult<Option<AcquireReply>> {
         let (node, slot, mut timeout) = (&attempt.node, slot(request.target.key), attempt.timeout);
         let topology = &self.nodes.topology;
         let session = node.commands.session()?;
@@ -297,7 +293,7 @@ impl LockStore for ClusterStore {
     }
 
     /// Opens a primary, and the next one when the first attempt at the one before has failed.
-    fn connected(&self) -> Result<bool, StoreError> {
+    fn connected(&self) -> StoreResult<bool> {
         let topology = &self.nodes.topology;
         let mut last_error = topology.discovery_error();
         for primary in topology.map().primaries() {

@@ -8,7 +8,6 @@ use redis::Cmd;
 
 use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
-use crate::store::BoxFuture;
 use crate::store::client_id::ClientId;
 use crate::store::redis::cluster::slot_map::Address;
 use crate::store::redis::cluster::slots::Slot;
@@ -19,6 +18,7 @@ use crate::store::redis::node::Node;
 use crate::store::redis::transport::OpenConnection;
 use crate::store::redis::wire::errors::{self, Code, RedisCode};
 use crate::store::redis::wire::names::Names;
+use crate::store::{BoxFuture, StoreResult};
 
 #[derive(Clone)]
 pub(super) struct NodeTopology {
@@ -53,10 +53,7 @@ impl NodeHooks for NodeTopology {
         Some(format!("{}:{{{}}}", names.probe, slot.tag()))
     }
 
-    fn accepts_server<'a>(
-        &self,
-        _reported: &dyn Fn(&str) -> Option<&'a str>,
-    ) -> Result<(), StoreError> {
+    fn accepts_server<'a>(&self, _reported: &dyn Fn(&str) -> Option<&'a str>) -> StoreResult<()> {
         Ok(())
     }
 
@@ -67,7 +64,7 @@ impl NodeHooks for NodeTopology {
         connection: &'a dyn OpenConnection,
         names: &'a Names,
         client: &'a ClientId,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
+    ) -> BoxFuture<'a, StoreResult<()>> {
         Box::pin(async move {
             let Some(slot) = self.slot() else {
                 return Ok(());

@@ -9,7 +9,6 @@ use tokio::runtime::Handle;
 use crate::error::Outage;
 use crate::observer::event::Event;
 use crate::protocol::store_error::StoreError;
-use crate::store::StoreReport;
 use crate::store::redis::cluster::node_topology::{NodeTopology, sharded};
 use crate::store::redis::cluster::slot_map::Address;
 use crate::store::redis::cluster::topology::Topology;
@@ -19,6 +18,7 @@ use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::socket_transport::SocketTransport;
 use crate::store::redis::transport::url::{ServerLocation, StoreLocation};
+use crate::store::{StoreReport, StoreResult};
 use crate::util::clock::BootInstant;
 use crate::util::sync::lock;
 
@@ -72,7 +72,7 @@ impl Nodes {
     }
 
     /// Returns the node at an address, and opens it if necessary.
-    pub(super) fn get_or_open(&self, address: &Address) -> Result<Arc<Node>, StoreError> {
+    pub(super) fn get_or_open(&self, address: &Address) -> StoreResult<Arc<Node>> {
         let now = self.topology.clock.now();
         let mut open = lock(&self.open);
         let Some(open) = &mut *open else {

@@ -10,6 +10,7 @@ use futures_util::stream::{self, StreamExt};
 use crate::error::Outage;
 use crate::observer::event;
 use crate::protocol::store_error::StoreError;
+use crate::store::StoreResult;
 use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::cluster::slot_map::{Address, SlotMap};
 use crate::store::redis::conn::availability::{Availability, OutageCause};
@@ -96,11 +97,7 @@ fn next_refresh(nodes: &Nodes) -> impl Future<Output = ()> + use<> {
 
 /// Asks the nodes for the slots, up to `MAX_CONCURRENT_QUERIES` at a time, starting with another
 /// node in each round. Returns the map of the first node that replies.
-async fn discover(
-    nodes: &Arc<Nodes>,
-    seeds: &[Address],
-    round: usize,
-) -> Result<SlotMap, StoreError> {
+async fn discover(nodes: &Arc<Nodes>, seeds: &[Address], round: usize) -> StoreResult<SlotMap> {
     let mut candidates = candidates(nodes, seeds);
     if !candidates.is_empty() {
         let first = round % candidates.len();
@@ -145,7 +142,7 @@ fn candidates(nodes: &Nodes, seeds: &[Address]) -> Vec<Address> {
 }
 
 /// Asks a node for the slots, over its open connection if it has one.
-async fn query_node(nodes: &Nodes, address: &Address) -> Result<SlotMap, StoreError> {
+async fn query_node(nodes: &Nodes, address: &Address) -> StoreResult<SlotMap> {
     let open = nodes.open_nodes();
     let node = open.iter().find(|(open, _)| open == address);
     let connection = match node.and_then(|(_, node)| node.commands.session().ok()) {
@@ -159,7 +156,7 @@ async fn query_node(nodes: &Nodes, address: &Address) -> Result<SlotMap, StoreEr
 pub(in crate::store::redis) async fn query_slots(
     connection: &dyn OpenConnection,
     address: &Address,
-) -> Result<SlotMap, StoreError> {
+) -> StoreResult<SlotMap> {
     let mut cmd = redis::cmd("CLUSTER");
     cmd.arg("SLOTS");
     let response = connection.send(cmd).await.map_err(|error| {

@@ -143,7 +143,7 @@ impl<'a> Route<'a> {
     }
 
     /// Waits until the next node can be used, and returns the attempt to make there.
-    pub(super) async fn next(&mut self) -> Result<RoutedAttempt, StoreError> {
+    pub(super) async fn next(&mut self) -> StoreResult<RoutedAttempt> {
         let topology = &self.nodes.topology;
         loop {
             if let Some(error) = topology.discovery_error() {
@@ -221,7 +221,7 @@ impl<'a> Route<'a> {
         &mut self,
         attempt: &RoutedAttempt,
         error: StoreError,
-    ) -> Result<(), StoreError> {
+    ) -> StoreResult<()> {
         let topology = &self.nodes.topology;
         let error = error.at(attempt.node.address());
         let moved = match error.code() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use redis::Value;
 
-use crate::protocol::store_error::StoreError;
+use crate::store::StoreResult;
 use crate::store::redis::cluster::slots::{SLOT_COUNT, Slot};
 use crate::store::redis::wire::decode::{self, ReplyReader, malformed};
 
@@ -62,7 +62,7 @@ impl SlotMap {
     }
 
     /// Reads a reply to `CLUSTER SLOTS`: ranges, the primary of each, and its replicas.
-    pub(crate) fn parse(reply: Value, queried: &Address) -> Result<Self, StoreError> {
+    pub(crate) fn parse(reply: Value, queried: &Address) -> StoreResult<Self> {
         let mut map = SlotMap::empty();
         // The first of the nodes, because it is known to reply.
         map.primaries.push(queried.clone());
@@ -142,7 +142,7 @@ impl SlotMap {
 }
 
 /// Reads `[host, port, id, [name, value, ...]]`. A missing host is that of the node that was asked.
-fn node(value: Value, queried: &Address) -> Result<Address, StoreError> {
+fn node(value: Value, queried: &Address) -> StoreResult<Address> {
     let mut fields = ReplyReader::from_list(value)?;
     let host = match fields.next() {
         Some(Value::Nil) => String::new(),

@@ -12,7 +12,7 @@ use crate::protocol::store_error::StoreError;
 use crate::store::redis::cluster::slot_map::{Address, SlotMap};
 use crate::store::redis::cluster::slots::Slot;
 use crate::store::redis::conn::client::{Client, StoreState};
-use crate::store::{EventSink, StoreEvent};
+use crate::store::{EventSink, StoreEvent, StoreResult};
 use crate::util::clock::{BootInstant, Clock};
 use crate::util::sync::lock;
 
@@ -25,7 +25,7 @@ const RESUBSCRIBE_GRACE: Duration = Duration::from_millis(250);
 /// State shared by the connections to all nodes of a cluster.
 pub(crate) struct Topology {
     /// The map, or why there is none yet.
-    map: Mutex<Result<Arc<SlotMap>, StoreError>>,
+    map: Mutex<StoreResult<Arc<SlotMap>>>,
     /// The slots in which owners of this client may wait, each until an instant.
     slots_with_waiters: Mutex<HashMap<Slot, BootInstant>>,
     /// Requests a refresh of the map.

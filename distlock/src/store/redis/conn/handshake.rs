@@ -19,7 +19,7 @@ use crate::store::redis::transport::{OpenConnection, Transport, login, replicati
 use crate::store::redis::wire::decode;
 use crate::store::redis::wire::errors::{self, Code, RedisCode};
 use crate::store::redis::wire::scripts::{self, ScriptId, ScriptRef};
-use crate::store::{BoxFuture, Note, StoreReport};
+use crate::store::{BoxFuture, Note, StoreReport, StoreResult};
 
 /// Pause of a new connection that has ended others, because they are connected to another server.
 const SERVER_CHANGE_BACKOFF: Duration = Duration::from_millis(50);
@@ -36,7 +36,7 @@ pub(crate) struct Dialer {
 impl Dialer {
     /// Opens a connection, which may replace another. A command connection subscribes before any
     /// acquire command.
-    pub(crate) fn dial(&self, replaces: bool) -> BoxFuture<'_, Result<Session, StoreError>> {
+    pub(crate) fn dial(&self, replaces: bool) -> BoxFuture<'_, StoreResult<Session>> {
         Box::pin(async move {
             let end = Arc::new(SessionEnd::default());
             let subscribed = Subscriptions::default();
@@ -90,7 +90,7 @@ impl Dialer {
 
     /// Rejects the default user's credentials if the server has no password. Such a server accepts
     /// any, so the user expects another server, or believes that this one is protected.
-    async fn check_password(&self, connection: &dyn OpenConnection) -> Result<(), StoreError> {
+    async fn check_password(&self, connection: &dyn OpenConnection) -> StoreResult<()> {
         let config = &self.shared.config;
         let credentials = match &config.credentials {
             Some(provider) => Some(login::fetch_credentials(provider).await?),
@@ -117,7 +117,7 @@ impl Dialer {
 
     /// Rejects a connection through a proxy where the client needs pushes, or once had them: its
     /// other connections may still lead to the server.
-    fn check_proxy(&self) -> Result<(), StoreError> {
+    fn check_proxy(&self) -> StoreResult<()> {
         let shared = &*self.shared;
         let detail = match shared.client.hooks.needs_pushes() {
             Some(detail) => detail,
@@ -131,11 +131,7 @@ impl Dialer {
     }
 
     /// Makes the client known on a new command connection: subscribes.
-    async fn introduce(
-        &self,
-        connection: &dyn OpenConnection,
-        replaces: bool,
-    ) -> Result<(), StoreError> {
+    async fn introduce(&self, connection: &dyn OpenConnection, replaces: bool) -> StoreResult<()> {
         let shared = &*self.shared;
         if !replaces {
             self.check_password(connection).await?;
@@ -154,7 +150,7 @@ impl Dialer {
         &self,
         connection: &dyn OpenConnection,
         is_proxied: bool,
-    ) -> Result<Option<String>, StoreError> {
+    ) -> StoreResult<Option<String>> {
         let shared = &*self.shared;
         let key = shared.client.hooks.probe_key(&shared.names);
         // As source first, which makes the hash known.
@@ -248,7 +244,7 @@ impl Dialer {
 
 /// Returns the reply to a command that is not essential: `None` if the user may not run it, or
 /// if the server does not know it because it was renamed.
-fn optional<T>(reply: RedisResult<T>) -> Result<Option<T>, StoreError> {
+fn optional<T>(reply: RedisResult<T>) -> StoreResult<Option<T>> {
     reply.map(Some).or_else(|error| {
         let is_reply = error.kind() != ErrorKind::Io;
         let error = errors::classify(&error);

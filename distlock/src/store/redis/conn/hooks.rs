@@ -1,12 +1,12 @@
 //! What a store of several servers changes in the connections to each of them.
 
 use crate::protocol::store_error::StoreError;
-use crate::store::BoxFuture;
 use crate::store::client_id::ClientId;
 use crate::store::redis::conn::reached_servers::ReachedServer;
 use crate::store::redis::transport::OpenConnection;
 use crate::store::redis::wire::errors;
 use crate::store::redis::wire::names::Names;
+use crate::store::{BoxFuture, StoreResult};
 
 /// The hooks of the connections to one server. The defaults are those of a single server.
 pub(crate) trait NodeHooks: Send + Sync {
@@ -26,21 +26,14 @@ pub(crate) trait NodeHooks: Send + Sync {
     }
 
     /// Checks what the server reports of itself. `reported` returns a field of its INFO.
-    fn accepts_server<'a>(
-        &self,
-        reported: &dyn Fn(&str) -> Option<&'a str>,
-    ) -> Result<(), StoreError> {
+    fn accepts_server<'a>(&self, reported: &dyn Fn(&str) -> Option<&'a str>) -> StoreResult<()> {
         // Valkey has its own name for this field.
         let mode = reported("redis_mode").or_else(|| reported("server_mode"));
         errors::check_mode(mode)
     }
 
     /// Checks a new connection against the open ones of the same registry.
-    fn accepts_connection(
-        &self,
-        _new: &ReachedServer,
-        _open: &[ReachedServer],
-    ) -> Result<(), StoreError> {
+    fn accepts_connection(&self, _new: &ReachedServer, _open: &[ReachedServer]) -> StoreResult<()> {
         Ok(())
     }
 
@@ -50,7 +43,7 @@ pub(crate) trait NodeHooks: Send + Sync {
         connection: &'a dyn OpenConnection,
         names: &'a Names,
         client: &'a ClientId,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
+    ) -> BoxFuture<'a, StoreResult<()>> {
         Box::pin(async move {
             let subscribed = connection.subscribe(&names.channel(client)).await;
             subscribed.map_err(|error| {

@@ -5,6 +5,7 @@ use std::sync::{Mutex, Weak};
 
 use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
+use crate::store::StoreResult;
 use crate::store::redis::conn::session::SessionEnd;
 use crate::util::sync::lock;
 
@@ -30,8 +31,8 @@ impl ReachedServers {
     pub(crate) fn admit(
         &self,
         reached: ReachedServer,
-        accepts: impl FnOnce(&ReachedServer, &[ReachedServer]) -> Result<(), StoreError>,
-    ) -> Result<bool, StoreError> {
+        accepts: impl FnOnce(&ReachedServer, &[ReachedServer]) -> StoreResult<()>,
+    ) -> StoreResult<bool> {
         let mut connections = lock(&self.0);
         connections.retain(|other| other.end.upgrade().is_some_and(|end| !end.initialized()));
         accepts(&reached, &connections)?;

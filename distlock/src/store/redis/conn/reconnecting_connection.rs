@@ -9,14 +9,13 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use crate::error::Outage;
 use crate::observer::event;
 use crate::protocol::store_error::StoreError;
-use crate::store::StoreEvent;
 use crate::store::redis::conn::availability::{ConnectionLoss, OutageCause};
 use crate::store::redis::conn::handshake::Dialer;
 use crate::store::redis::conn::session::{Purpose, Session};
 use crate::store::redis::transport::with_timeout;
+use crate::store::{StoreEvent, StoreResult};
 use crate::util::backoff::Backoff;
-use crate::util::sync::lock;
-use crate::util::sync::wait_until;
+use crate::util::sync::{lock, wait_until};
 
 /// Timeout of the first attempt to reconnect; doubles with every attempt. It starts short, because
 /// the first attempt may hit the same network fault as the lost connection.
@@ -120,7 +119,7 @@ impl ReconnectingConnection {
     }
 
     /// Returns the current session, or why there is none.
-    pub(crate) fn session(&self) -> Result<Arc<Session>, StoreError> {
+    pub(crate) fn session(&self) -> StoreResult<Arc<Session>> {
         let error = match &*lock(&self.inner.state) {
             ConnectionState::Up(session) => return Ok(session.clone()),
             ConnectionState::Down(error) => error.clone(),
@@ -138,10 +137,7 @@ impl ReconnectingConnection {
     }
 
     /// Waits up to `timeout` for a permit to send a command.
-    pub(crate) async fn permit(
-        &self,
-        timeout: Duration,
-    ) -> Result<SemaphorePermit<'_>, StoreError> {
+    pub(crate) async fn permit(&self, timeout: Duration) -> StoreResult<SemaphorePermit<'_>> {
         let permits = &self.inner.permits;
         if let Ok(permit) = permits.try_acquire() {
             return Ok(permit);
@@ -313,7 +309,7 @@ async fn monitor(session: &Session, inner: &ConnectionInner) -> StoreError {
 
 /// Sends a PING. Returns an error if the server sends nothing for `ping_timeout`, or only other
 /// data for `MAX_LIVENESS_CHECK`.
-async fn ping(session: &Session, ping_timeout: Duration) -> Result<(), StoreError> {
+async fn ping(session: &Session, ping_timeout: Duration) -> StoreResult<()> {
     let connection = &session.connection;
     let mut pong = connection.send(redis::cmd("PING"));
     let mut elapsed = Duration::ZERO;

@@ -12,13 +12,13 @@ use tokio::time::{self, Instant};
 use crate::config::options::Durability;
 use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
-use crate::store::BoxFuture;
 use crate::store::redis::conn::handshake::Dialer;
 use crate::store::redis::conn::reconnecting_connection::{ReconnectingConnection, closed_error};
 use crate::store::redis::conn::session::Session;
 use crate::store::redis::wire::errors::{self, Code, RedisCode};
 use crate::store::redis::wire::scripts::{self, EncodeCommand, ScriptRef};
 use crate::store::redis::wire::{decode, encode};
+use crate::store::{BoxFuture, StoreResult};
 use crate::util::clock::BootInstant;
 use crate::util::sync::lock;
 
@@ -41,10 +41,7 @@ impl AckConnections {
     }
 
     /// Returns the connection for `durability`. Its tasks run on the runtime of the first call.
-    pub(crate) fn for_durability(
-        &self,
-        durability: Durability,
-    ) -> Result<Arc<AckConnection>, StoreError> {
+    pub(crate) fn for_durability(&self, durability: Durability) -> StoreResult<Arc<AckConnection>> {
         let mut connections = lock(&self.connections);
         let connections = connections
             .as_mut()
@@ -92,7 +89,7 @@ pub(crate) struct AckConnection {
 }
 
 /// The session over which a write was sent, and its result.
-pub(crate) type Sent = (Arc<Session>, Result<(BootInstant, Value), StoreError>);
+pub(crate) type Sent = (Arc<Session>, StoreResult<(BootInstant, Value)>);
 
 impl AckConnection {
     /// Sends an idempotent write, and waits until its requirement is met. On any error after
@@ -102,7 +99,7 @@ impl AckConnection {
         preceding: Option<&'a Cmd>,
         command: &'a EncodeCommand<'a>,
         timeout: Duration,
-    ) -> BoxFuture<'a, Result<Sent, StoreError>> {
+    ) -> BoxFuture<'a, StoreResult<Sent>> {
         Box::pin(async move {
             let deadline = Instant::now() + timeout;
             let _permit = self.connection.permit(timeout).await?;
@@ -152,7 +149,7 @@ impl AckConnection {
         &self,
         mut commands: Vec<Cmd>,
         deadline: Instant,
-    ) -> Result<(Arc<Session>, BootInstant, Vec<RedisResult<Value>>), StoreError> {
+    ) -> StoreResult<(Arc<Session>, BootInstant, Vec<RedisResult<Value>>)> {
         let turn = self.turn.clone().lock_owned().await;
         let session = self.connection.session()?;
         let remaining = deadline.saturating_duration_since(Instant::now());
@@ -188,7 +185,7 @@ impl AckConnection {
         session.is_ok_and(|session| session.connection.activity() != activity_before)
     }
 
-    fn is_acknowledged(&self, wait: RedisResult<Value>) -> Result<bool, StoreError> {
+    fn is_acknowledged(&self, wait: RedisResult<Value>) -> StoreResult<bool> {
         match wait {
             Ok(response) => decode::is_acknowledged(self.durability, response),
             Err(error) => Err(explain_rejection(self.durability, errors::classify(&error))),

@@ -13,7 +13,7 @@ use crate::store::redis::conn::session::Session;
 use crate::store::redis::node::Node;
 use crate::store::redis::transport::login;
 use crate::store::redis::wire::errors::{self, Code, RedisCode};
-use crate::store::{Note, StoreReport};
+use crate::store::{Note, StoreReport, StoreResult};
 
 /// Upper limit of the delay before a failed re-authentication is retried.
 const RETRY_AUTH_INTERVAL: Duration = Duration::from_secs(10);
@@ -47,7 +47,7 @@ impl Node {
     }
 }
 
-async fn reauthenticate(node: &Node, provider: &CredentialsProvider) -> Result<(), StoreError> {
+async fn reauthenticate(node: &Node, provider: &CredentialsProvider) -> StoreResult<()> {
     let credentials = login::fetch_credentials(provider).await?;
     // A connection that is being opened requests its credentials itself.
     for session in node.sessions() {
@@ -62,7 +62,7 @@ async fn reauthenticate(node: &Node, provider: &CredentialsProvider) -> Result<(
 }
 
 /// Sends the credentials on an open connection.
-async fn authenticate(session: &Session, credentials: &Credentials) -> Result<(), StoreError> {
+async fn authenticate(session: &Session, credentials: &Credentials) -> StoreResult<()> {
     let mut auth = redis::cmd("AUTH");
     // A default user without a password accepts any password, but only if `AUTH` names the user.
     auth.arg(credentials.user().unwrap_or("default"))

@@ -71,7 +71,7 @@ impl Node {
         &self,
         release: &Release<'_>,
         timeout: Duration,
-    ) -> Result<ReleaseReply, StoreError> {
+    ) -> StoreResult<ReleaseReply> {
         let session = self.commands.session()?;
         self.release_on(&session, release, timeout).await
     }
@@ -84,7 +84,7 @@ impl Node {
         session: &Session,
         release: &Release<'_>,
         timeout: Duration,
-    ) -> Result<ReleaseReply, StoreError> {
+    ) -> StoreResult<ReleaseReply> {
         let (client, server_clock) = (&self.shared.client, &self.shared.server_clock);
         let give_up_at = client.clock.now() + timeout;
         let mut released = ReleaseReply::default();
@@ -112,7 +112,7 @@ impl Node {
         &self,
         downgrade: &Downgrade<'_>,
         timeout: Duration,
-    ) -> Result<Option<Proof>, StoreError> {
+    ) -> StoreResult<Option<Proof>> {
         let give_up_at = self.shared.client.clock.now() + timeout;
         loop {
             let (proof, has_more) = self.run(downgrade, timeout).await?;
@@ -134,7 +134,7 @@ impl Node {
         preceding: Option<&Cmd>,
         acquire: &Acquire<'_>,
         timeout: Duration,
-    ) -> Result<AcquireReply, StoreError> {
+    ) -> StoreResult<AcquireReply> {
         let mut reply = self.send(session, preceding, acquire, timeout).await;
         if let Ok(AcquireReply::KeyConflict(detail)) = reply {
             reply = match session.purpose {
@@ -169,7 +169,7 @@ impl Node {
         acquire: &'a Acquire<'a>,
         mut detail: String,
         timeout: Duration,
-    ) -> BoxFuture<'a, Result<AcquireReply, StoreError>> {
+    ) -> BoxFuture<'a, StoreResult<AcquireReply>> {
         Box::pin(async move {
             let check = CheckQueue {
                 key: acquire.target.key.clone(),
@@ -211,7 +211,7 @@ impl Node {
         &self,
         acquire: &Acquire<'_>,
         timeout: Duration,
-    ) -> Result<AcquireReply, StoreError> {
+    ) -> StoreResult<AcquireReply> {
         let session = self.commands.session()?;
         // A proxy may have several servers behind it, and shares its connections to them among its
         // clients.
@@ -230,7 +230,7 @@ impl Node {
         &self,
         acquires: &[Acquire<'_>],
         timeout: Duration,
-    ) -> Result<Option<Proof>, StoreError> {
+    ) -> StoreResult<Option<Proof>> {
         let session = self.commands.session()?;
         if session.is_proxied {
             return Ok(None);
@@ -246,7 +246,7 @@ impl Node {
         acquire: &Acquire<'_>,
         reply: AcquireReply,
         timeout: Duration,
-    ) -> Result<AcquireReply, StoreError> {
+    ) -> StoreResult<AcquireReply> {
         if acquire.target.durability.is_none() || !matches!(reply, AcquireReply::Held(_)) {
             return Ok(reply);
         }

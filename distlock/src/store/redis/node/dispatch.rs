@@ -7,7 +7,6 @@ use redis::{Cmd, RedisResult, Value};
 
 use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
-use crate::store::BoxFuture;
 use crate::store::redis::conn::reconnecting_connection::{
     LIVENESS_CHECK_DELAY, ReconnectingConnection,
 };
@@ -17,6 +16,7 @@ use crate::store::redis::transport::OpenConnection;
 use crate::store::redis::wire::call::{ScriptCall, ScriptContext};
 use crate::store::redis::wire::errors::{self, Code, RedisCode};
 use crate::store::redis::wire::scripts::{self, EncodeCommand, ScriptRef};
+use crate::store::{BoxFuture, StoreResult};
 use crate::util::clock::BootInstant;
 
 impl Node {
@@ -25,7 +25,7 @@ impl Node {
         &self,
         script: &S,
         timeout: Duration,
-    ) -> Result<S::Reply, StoreError> {
+    ) -> StoreResult<S::Reply> {
         self.run_after(None, script, timeout).await
     }
 
@@ -35,7 +35,7 @@ impl Node {
         preceding: Option<&Cmd>,
         script: &S,
         timeout: Duration,
-    ) -> Result<S::Reply, StoreError> {
+    ) -> StoreResult<S::Reply> {
         if !script.durability().is_none() {
             return self.run_with_acks(preceding, script, timeout).await;
         }
@@ -50,7 +50,7 @@ impl Node {
         preceding: Option<&Cmd>,
         script: &S,
         timeout: Duration,
-    ) -> Result<S::Reply, StoreError> {
+    ) -> StoreResult<S::Reply> {
         let shared = &*self.shared;
         // The renewal connection does not subscribe, so the client id is that of the command
         // connection.
@@ -84,7 +84,7 @@ impl Node {
         preceding: Option<&'a Cmd>,
         script: &'a S,
         timeout: Duration,
-    ) -> BoxFuture<'a, Result<S::Reply, StoreError>> {
+    ) -> BoxFuture<'a, StoreResult<S::Reply>> {
         Box::pin(async move {
             // This connection does not subscribe, so the client id is that of the command
             // connection.
@@ -104,8 +104,8 @@ impl Node {
         script: &S,
         context: &ScriptContext<'_>,
         session: &Session,
-        called: Result<(BootInstant, Value), StoreError>,
-    ) -> Result<S::Reply, StoreError> {
+        called: StoreResult<(BootInstant, Value)>,
+    ) -> StoreResult<S::Reply> {
         let (sent_at, reply) = match called {
             Err(error) if *error.code() == Code::KeyConflict => {
                 let reply = script.conflict_reply(context, &error.detail);
@@ -143,7 +143,7 @@ impl Node {
         preceding: Option<&'a Cmd>,
         timeout: Duration,
         command: &'a EncodeCommand<'a>,
-    ) -> BoxFuture<'a, Result<(BootInstant, Value), StoreError>> {
+    ) -> BoxFuture<'a, StoreResult<(BootInstant, Value)>> {
         Box::pin(async move {
             let _permit = connection.permit(timeout).await?;
             let mut reply = pin!(self.by_hash_or_source(session, preceding, command));
@@ -164,7 +164,7 @@ impl Node {
         session: &Session,
         timeout: Duration,
         result: Option<RedisResult<T>>,
-    ) -> Result<T, StoreError> {
+    ) -> StoreResult<T> {
         let error = match result {
             Some(Ok(result)) => return Ok(result),
             Some(Err(error)) => errors::classify(&error),

@@ -6,9 +6,9 @@ use redis::Cmd;
 
 use crate::error::Outage;
 use crate::key::LockKey;
-use crate::protocol::messages::Inspection;
-use crate::protocol::messages::{Inspect, List};
+use crate::protocol::messages::{Inspect, Inspection, List};
 use crate::protocol::store_error::StoreError;
+use crate::store::StoreResult;
 use crate::store::redis::node::Node;
 use crate::store::redis::wire::commands::InspectAs;
 use crate::store::redis::wire::names;
@@ -21,7 +21,7 @@ impl Node {
         preceding: Option<&Cmd>,
         inspect: &Inspect<'_>,
         timeout: Duration,
-    ) -> Result<Inspection, StoreError> {
+    ) -> StoreResult<Inspection> {
         let mutex = InspectAs::mutex(inspect);
         let mutex = self.run_after(preceding, &mutex, timeout).await?;
         if mutex.key_conflict.is_none() {
@@ -40,7 +40,7 @@ impl Node {
         &self,
         list: &List<'_>,
         timeout: Duration,
-    ) -> Result<Vec<LockKey>, StoreError> {
+    ) -> StoreResult<Vec<LockKey>> {
         let (id, mut keys, mut cursor) = (self.shared.id(), Vec::new(), "0".to_owned());
         let context = self.shared.script_context(&id);
         loop {

@@ -19,7 +19,7 @@ use crate::store::redis::quorum::commands::{NodeCommand, Refusal, VoteAction};
 use crate::store::redis::quorum::grants::{AttemptFailure, AttemptStep, Grants};
 use crate::store::redis::quorum::release::MIN_REST_TIMEOUT;
 use crate::store::redis::quorum::{CallerState, QuorumStore, Turn};
-use crate::store::{LockStore, StoreEvent};
+use crate::store::{LockStore, StoreEvent, StoreResult};
 use crate::util::clock::BootInstant;
 use crate::util::random::Random;
 
@@ -54,7 +54,7 @@ impl QuorumStore {
         self: &Arc<Self>,
         acquire: &Acquire<'_>,
         timeout: Duration,
-    ) -> Result<AcquireReply, StoreError> {
+    ) -> StoreResult<AcquireReply> {
         let wanted = Wanted {
             caller: acquire.target.owner,
             key: acquire.target.key.clone(),
@@ -80,7 +80,7 @@ impl QuorumStore {
 
     /// Attempts until the lock is held by this call or by another one. If each of several calls got
     /// a part of the nodes, all of them try again.
-    async fn try_acquire(self: &Arc<Self>, mut wanted: Wanted) -> Result<AcquireReply, StoreError> {
+    async fn try_acquire(self: &Arc<Self>, mut wanted: Wanted) -> StoreResult<AcquireReply> {
         let mut pauses = Pauses::default();
         let timeout = wanted.timeout;
         let until = wanted.started + timeout;
@@ -119,7 +119,7 @@ impl QuorumStore {
         self: &Arc<Self>,
         wanted: &Wanted,
         wait: Duration,
-    ) -> Result<AcquireReply, StoreError> {
+    ) -> StoreResult<AcquireReply> {
         let turns = self.turns_of(&wanted.key);
         let wait_until = wanted.started + wait;
         let Ok(turn) = turns.clone().try_lock_owned() else {

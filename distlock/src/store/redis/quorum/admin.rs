@@ -7,22 +7,22 @@ use futures_util::future::{FutureExt, join_all};
 use crate::error::LockKind;
 use crate::key::LockKey;
 use crate::protocol::messages::{
-    CheckQueue, CheckQueueReply, HolderView, Inspection, RevokeReply, ServerInspection,
+    CheckQueue, CheckQueueReply, HolderView, Inspect, Inspection, List, RevokeHolds, RevokeReply,
+    ServerInspection,
 };
-use crate::protocol::messages::{Inspect, List, RevokeHolds};
 use crate::protocol::store_error::StoreError;
-use crate::store::BoxFuture;
 use crate::store::redis::node::Node;
 use crate::store::redis::quorum::QuorumStore;
 use crate::store::redis::wire::commands::InspectAs;
 use crate::store::redis::wire::errors;
+use crate::store::{BoxFuture, StoreResult};
 
 impl QuorumStore {
     pub(super) async fn inspect(
         &self,
         inspect: &Inspect<'_>,
         timeout: Duration,
-    ) -> Result<Inspection, StoreError> {
+    ) -> StoreResult<Inspection> {
         let quorum_size = self.quorum_size;
         let servers = join_all(self.nodes.iter().map(|node| {
             let inspecting = async move {
@@ -144,7 +144,7 @@ impl QuorumStore {
         &self,
         list: &List<'_>,
         timeout: Duration,
-    ) -> Result<Vec<LockKey>, StoreError> {
+    ) -> StoreResult<Vec<LockKey>> {
         let (listed, last) = self
             .run_on_each(|node| node.list(list, timeout).boxed())
             .await;
@@ -160,7 +160,7 @@ impl QuorumStore {
         &self,
         revoke: &RevokeHolds<'_>,
         timeout: Duration,
-    ) -> Result<RevokeReply, StoreError> {
+    ) -> StoreResult<RevokeReply> {
         let (nodes, quorum_size) = (self.nodes.len(), self.quorum_size);
         let (revoked, last) = self
             .run_on_each(|node| node.run(revoke, timeout).boxed())
@@ -187,7 +187,7 @@ impl QuorumStore {
     /// Runs a command on every node. Returns the replies, and the error of a node that failed.
     async fn run_on_each<'a, T>(
         &'a self,
-        work: impl Fn(&'a Node) -> BoxFuture<'a, Result<T, StoreError>>,
+        work: impl Fn(&'a Node) -> BoxFuture<'a, StoreResult<T>>,
     ) -> (Vec<T>, Option<StoreError>) {
         let nodes = &self.nodes;
         let (mut replies, mut last) = (Vec::new(), None);

@@ -8,10 +8,9 @@ use crate::config::options::Durability;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
-use crate::protocol::messages::Release;
-use crate::protocol::messages::{OwnerId, Proof, ReleaseReply, Target};
-use crate::protocol::store_error::StoreError;
+use crate::protocol::messages::{OwnerId, Proof, Release, ReleaseReply, Target};
 use crate::protocol::timing::Timing;
+use crate::store::StoreResult;
 use crate::store::redis::node::Node;
 use crate::util::clock::BootInstant;
 
@@ -82,7 +81,7 @@ impl Attempt {
         (index, node): (usize, &Node),
         keep_for: Duration,
         timeout: Duration,
-    ) -> Option<Result<ReleaseReply, StoreError>> {
+    ) -> Option<StoreResult<ReleaseReply>> {
         let traces = *self.nodes[index].lock().await;
         if !traces.may_be_stored {
             return None;

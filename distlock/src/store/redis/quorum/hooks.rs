@@ -5,6 +5,7 @@
 use crate::error::Outage;
 use crate::protocol::rules::rule;
 use crate::protocol::store_error::StoreError;
+use crate::store::StoreResult;
 use crate::store::redis::conn::hooks::{NodeHooks, SingleServer};
 use crate::store::redis::conn::reached_servers::ReachedServer;
 use crate::store::redis::wire::names::Names;
@@ -39,10 +40,7 @@ impl NodeHooks for QuorumHooks {
     }
 
     /// A replica repeats what its primary does, so it does not count, even if it is writable.
-    fn accepts_server<'a>(
-        &self,
-        reported: &dyn Fn(&str) -> Option<&'a str>,
-    ) -> Result<(), StoreError> {
+    fn accepts_server<'a>(&self, reported: &dyn Fn(&str) -> Option<&'a str>) -> StoreResult<()> {
         if reported("role") == Some("slave") {
             return Err(StoreError::new(
                 Outage::Misconfigured,
@@ -55,11 +53,7 @@ impl NodeHooks for QuorumHooks {
     /// Rejects a connection if the run id is not known, because a script without one treats the
     /// server as restarted. Also rejects a connection while the server has one under another
     /// address.
-    fn accepts_connection(
-        &self,
-        new: &ReachedServer,
-        open: &[ReachedServer],
-    ) -> Result<(), StoreError> {
+    fn accepts_connection(&self, new: &ReachedServer, open: &[ReachedServer]) -> StoreResult<()> {
         if new.run_id.is_none() {
             return Err(StoreError::new(
                 Outage::Denied,

@@ -19,11 +19,9 @@ use crate::config;
 use crate::error::Outage;
 use crate::key::LockKey;
 use crate::protocol::messages::{
-    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirmation, Inspection, OwnerId, Proof,
-    ReleaseReply, RenewReply, Renewal, RevokeReply,
-};
-use crate::protocol::messages::{
-    Confirm, DeleteRecord, Downgrade, Inspect, List, Release, RevokeHolds,
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirm, Confirmation, DeleteRecord,
+    Downgrade, Inspect, Inspection, List, OwnerId, Proof, Release, ReleaseReply, RenewReply,
+    Renewal, RevokeHolds, RevokeReply,
 };
 use crate::protocol::rules::rule;
 use crate::protocol::store_error::StoreError;
@@ -37,8 +35,7 @@ use crate::store::redis::transport::url::{Host, ServerLocation, StoreLocation};
 use crate::store::{BoxFuture, EventSink, LockStore, OpenedStore, StoreEvent, StoreResult};
 use crate::util::clock::{BootInstant, Clock, ServerTime};
 use crate::util::random::Random;
-use crate::util::sync::lock;
-use crate::util::sync::wait_until;
+use crate::util::sync::{lock, wait_until};
 
 mod acquire;
 mod admin;
@@ -306,7 +303,7 @@ impl LockStore for Arc<QuorumStore> {
         wait_until(&self.state.changed, is_usable).await;
     }
 
-    fn connected(&self) -> Result<bool, StoreError> {
+    fn connected(&self) -> StoreResult<bool> {
         let errors = self.nodes.iter().filter_map(|node| node.disconnected());
         let Some(error) = errors.min_by_key(|error| error.outage.is_transient()) else {
             return Ok(true);

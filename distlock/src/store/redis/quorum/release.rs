@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::protocol::messages::{OwnerId, ReleaseReply};
-use crate::protocol::store_error::StoreError;
+use crate::store::StoreResult;
 use crate::store::redis::quorum::QuorumStore;
 use crate::store::redis::quorum::attempt::Attempt;
 use crate::util::backoff::Backoff;
@@ -31,7 +31,7 @@ impl QuorumStore {
         owner: OwnerId,
         keep_for: Duration,
         timeout: Duration,
-    ) -> Result<ReleaseReply, StoreError> {
+    ) -> StoreResult<ReleaseReply> {
         let released = match self
             .update(owner, |known| known.end(self.clock.now()))
             .flatten()
@@ -57,7 +57,7 @@ impl QuorumStore {
         attempt: &Arc<Attempt>,
         keep_for: Duration,
         timeout: Duration,
-    ) -> Result<ReleaseReply, StoreError> {
+    ) -> StoreResult<ReleaseReply> {
         let is_first = attempt.end();
         let keep_until = self.clock.now() + keep_for;
         let (nodes, quorum_size) = (self.nodes.len(), self.quorum_size);
@@ -123,7 +123,7 @@ impl QuorumStore {
 async fn next_pause(
     attempt: &Attempt,
     index: usize,
-    released: Option<Result<ReleaseReply, StoreError>>,
+    released: Option<StoreResult<ReleaseReply>>,
     backoff: &mut Backoff,
 ) -> Option<Duration> {
     match released? {

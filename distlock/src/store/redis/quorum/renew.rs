@@ -9,6 +9,7 @@ use crate::error::Outage;
 use crate::protocol::messages::{OwnerId, Proof, RenewReply, Renewal, RenewalFailure};
 use crate::protocol::rules::rule;
 use crate::protocol::store_error::StoreError;
+use crate::store::StoreResult;
 use crate::store::redis::quorum::QuorumStore;
 use crate::store::redis::quorum::attempt::QuorumHold;
 use crate::store::redis::quorum::commands::{NodeRenewal, RenewOnNode, VoteAction};
@@ -42,7 +43,7 @@ impl QuorumStore {
         self: &Arc<Self>,
         owner: OwnerId,
         timeout: Duration,
-    ) -> Result<Option<Proof>, StoreError> {
+    ) -> StoreResult<Option<Proof>> {
         let sent_at = self.clock.now();
         let Some(hold) = self.find_hold(owner) else {
             return Ok(None);

@@ -8,6 +8,7 @@ use redis::RedisConnectionInfo;
 use crate::config::credentials::{Credentials, CredentialsProvider};
 use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
+use crate::store::StoreResult;
 use crate::util::visible::text_of;
 
 /// Timeout of a credentials provider, and of a server that receives credentials.
@@ -25,9 +26,7 @@ pub(crate) fn with_credentials(
 }
 
 /// Returns the current credentials.
-pub(crate) async fn fetch_credentials(
-    provider: &CredentialsProvider,
-) -> Result<Credentials, StoreError> {
+pub(crate) async fn fetch_credentials(provider: &CredentialsProvider) -> StoreResult<Credentials> {
     let failed = |reason: String| {
         let detail =
             format!("the credentials provider failed ({reason}); check the `credentials_provider`");

@@ -1,6 +1,15 @@
 //! The interface of a connection. Handshake, reconnect and commands depend on it, and on nothing
 //! below it.
 
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, RedisResult, Value};
+
+use crate::protocol::store_error::StoreError;
+use crate::store::{BoxFuture, StoreResult};
+
 pub(crate) mod config;
 pub(crate) mod diagnose;
 pub(crate) mod dial_limiter;
@@ -16,20 +25,11 @@ pub(crate) mod socket_transport;
 pub(crate) mod tls;
 pub(crate) mod url;
 
-use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
-
-use redis::{Cmd, RedisResult, Value};
-
-use crate::protocol::store_error::StoreError;
-use crate::store::BoxFuture;
-
 /// Waits for a result up to `timeout`.
 pub(crate) async fn with_timeout<T>(
     timeout: Duration,
-    work: impl Future<Output = Result<T, StoreError>>,
-) -> Result<T, StoreError> {
+    work: impl Future<Output = StoreResult<T>>,
+) -> StoreResult<T> {
     let done = tokio::time::timeout(timeout, work).await;
     done.unwrap_or_else(|_| Err(StoreError::timed_out(timeout)))
 }
@@ -40,7 +40,7 @@ pub(crate) trait Transport: Send + Sync + fmt::Debug {
     fn open(
         &self,
         on_event: ConnectionEventHandler,
-    ) -> BoxFuture<'_, Result<Arc<dyn OpenConnection>, StoreError>>;
+    ) -> BoxFuture<'_, StoreResult<Arc<dyn OpenConnection>>>;
 
     /// Spawns a task that keeps connections open.
     fn spawn(&self, task: BoxFuture<'static, ()>);

@@ -4,18 +4,19 @@ use redis::from_redis_value;
 
 use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
+use crate::store::StoreResult;
 use crate::store::redis::transport::OpenConnection;
 use crate::store::redis::wire::decode::ReplyReader;
 use crate::store::redis::wire::errors;
 
-async fn replication_role(connection: &dyn OpenConnection) -> Result<String, StoreError> {
+async fn replication_role(connection: &dyn OpenConnection) -> StoreResult<String> {
     let role = connection.send(redis::cmd("ROLE")).await;
     ReplyReader::from_list(role.map_err(|error| errors::classify(&error))?)?.text()
 }
 
 /// Rejects a server that the sentinels report as the primary, but that is a replica: it is about to
 /// be promoted, or was just demoted.
-pub(crate) async fn check_primary(connection: &dyn OpenConnection) -> Result<(), StoreError> {
+pub(crate) async fn check_primary(connection: &dyn OpenConnection) -> StoreResult<()> {
     match replication_role(connection).await {
         Ok(role) if role == "master" => Ok(()),
         Ok(_) => Err(StoreError::new(
@@ -30,7 +31,7 @@ pub(crate) async fn check_primary(connection: &dyn OpenConnection) -> Result<(),
 }
 
 /// Rejects a version without RESP3.
-pub(crate) async fn check_version(connection: &dyn OpenConnection) -> Result<(), StoreError> {
+pub(crate) async fn check_version(connection: &dyn OpenConnection) -> StoreResult<()> {
     let mut info = redis::cmd("INFO");
     info.arg("server");
     let Ok(info) = connection.send(info).await else {
@@ -53,7 +54,7 @@ pub(crate) async fn check_version(connection: &dyn OpenConnection) -> Result<(),
 }
 
 /// Rejects a sentinel. Called for a server that runs no scripts.
-pub(crate) async fn check_not_sentinel(connection: &dyn OpenConnection) -> Result<(), StoreError> {
+pub(crate) async fn check_not_sentinel(connection: &dyn OpenConnection) -> StoreResult<()> {
     match replication_role(connection).await.as_deref() {
         Ok("sentinel") => Err(StoreError::new(
             Outage::Misconfigured,

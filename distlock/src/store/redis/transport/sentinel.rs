@@ -9,6 +9,7 @@ use redis::{ConnectionAddr, RedisConnectionInfo, from_redis_value};
 
 use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
+use crate::store::StoreResult;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::dial_limiter::DialLimiter;
 use crate::store::redis::transport::multiplexed::Multiplexed;
@@ -62,7 +63,7 @@ impl Sentinels {
 
     /// Returns the primary that most sentinels report, without waiting for the others. Otherwise
     /// all reports must agree, because an isolated sentinel may know an old primary.
-    pub(crate) async fn primary(&self) -> Result<Host, StoreError> {
+    pub(crate) async fn primary(&self) -> StoreResult<Host> {
         self.limiter.record();
         let queries = self
             .hosts
@@ -138,7 +139,7 @@ impl Sentinels {
     }
 
     /// Queries one sentinel, on a new connection.
-    async fn query_sentinel(&self, host: &Host) -> Result<Option<Host>, StoreError> {
+    async fn query_sentinel(&self, host: &Host) -> StoreResult<Option<Host>> {
         let query = with_timeout(self.query_timeout, async {
             let connection = self.connect(host, ignore_events()).await?;
             self.query_primary(&connection).await
@@ -151,7 +152,7 @@ impl Sentinels {
         &self,
         (host, port): &Host,
         on_event: ConnectionEventHandler,
-    ) -> Result<Multiplexed, StoreError> {
+    ) -> StoreResult<Multiplexed> {
         let address = ConnectionAddr::Tcp(host.clone(), *port);
         let stream = self.connector.connect(&address).await?;
         let connected = Multiplexed::connect(stream, &self.settings, on_event).await;
@@ -165,7 +166,7 @@ impl Sentinels {
     pub(crate) async fn query_primary(
         &self,
         connection: &dyn OpenConnection,
-    ) -> Result<Option<Host>, StoreError> {
+    ) -> StoreResult<Option<Host>> {
         let mut command = redis::cmd("SENTINEL");
         command.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.service);
         let reply = connection.send(command).await.map_err(|error| {

@@ -1,12 +1,11 @@
 //! Sockets, encrypted or not, that count the data that arrives.
 
-use std::fmt;
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
+use std::{fmt, io};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use once_cell::sync::OnceCell;
@@ -14,17 +13,20 @@ use redis::ConnectionAddr;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-#[cfg(unix)]
-use tokio::net::UnixStream;
 
 use crate::config::tls::Tls;
 use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
+use crate::store::StoreResult;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::reply_scanner::{self, ReplyScanner, TooLarge};
+use crate::store::redis::wire::errors;
+
+#[cfg(unix)]
+use tokio::net::UnixStream;
+
 #[cfg(feature = "tls")]
 use crate::store::redis::transport::tls;
-use crate::store::redis::wire::errors;
 
 const KEEPALIVE_TIME: Duration = Duration::from_secs(10);
 
@@ -49,7 +51,7 @@ impl SocketConnector {
     }
 
     /// Connects. The name is resolved every time, because it may have moved to another server.
-    pub(crate) async fn connect(&self, address: &ConnectionAddr) -> Result<Stream, StoreError> {
+    pub(crate) async fn connect(&self, address: &ConnectionAddr) -> StoreResult<Stream> {
         let failed = |error: io::Error| errors::classify(&error.into());
         let socket: Box<dyn Socket> = match address {
             ConnectionAddr::Tcp(host, port) => {
@@ -73,7 +75,7 @@ impl SocketConnector {
     }
 
     #[cfg_attr(not(feature = "tls"), allow(unused_variables))]
-    async fn secure(&self, host: &str, stream: TcpStream) -> Result<Box<dyn Socket>, StoreError> {
+    async fn secure(&self, host: &str, stream: TcpStream) -> StoreResult<Box<dyn Socket>> {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
             let secured = tls::secure(tls, host, stream);

@@ -7,7 +7,6 @@ use redis::{ConnectionAddr, ProtocolVersion, RedisConnectionInfo};
 use crate::config::credentials::CredentialsProvider;
 use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
-use crate::store::BoxFuture;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::dial_limiter::DialLimiter;
 use crate::store::redis::transport::multiplexed::{HandshakeError, Multiplexed};
@@ -18,6 +17,7 @@ use crate::store::redis::transport::{
     ConnectionEventHandler, OpenConnection, Transport, ignore_events, login, replication_role,
 };
 use crate::store::redis::wire::errors::{self, Code, RedisCode};
+use crate::store::{BoxFuture, StoreResult};
 
 /// Transport over TCP, with or without TLS, or over a Unix socket.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl SocketTransport {
         }
     }
 
-    async fn connect(&self, on_event: ConnectionEventHandler) -> Result<Multiplexed, StoreError> {
+    async fn connect(&self, on_event: ConnectionEventHandler) -> StoreResult<Multiplexed> {
         let sentinels = match &self.target {
             Target::Server(address) => return self.connect_to(address, on_event).await,
             Target::Primary(sentinels) => sentinels,
@@ -88,7 +88,7 @@ impl SocketTransport {
         &self,
         address: &ConnectionAddr,
         on_event: ConnectionEventHandler,
-    ) -> Result<Multiplexed, StoreError> {
+    ) -> StoreResult<Multiplexed> {
         let settings = self.settings().await?;
         let connected = self.try_handshake(address, &settings, &on_event).await?;
         let hello_error = match connected {
@@ -133,7 +133,7 @@ impl SocketTransport {
         &self,
         address: &ConnectionAddr,
         resp2: &RedisConnectionInfo,
-    ) -> Result<(), StoreError> {
+    ) -> StoreResult<()> {
         // On a separate connection, because a proxy may end it.
         let ignore = ignore_events();
         let Ok(Ok(connection)) = self.try_handshake(address, resp2, &ignore).await else {
@@ -147,13 +147,13 @@ impl SocketTransport {
         address: &ConnectionAddr,
         settings: &RedisConnectionInfo,
         on_event: &ConnectionEventHandler,
-    ) -> Result<Result<Multiplexed, HandshakeError>, StoreError> {
+    ) -> StoreResult<Result<Multiplexed, HandshakeError>> {
         self.limiter.record();
         let stream = self.connector.connect(address).await?;
         Ok(Multiplexed::connect(stream, settings, on_event.clone()).await)
     }
 
-    async fn settings(&self) -> Result<RedisConnectionInfo, StoreError> {
+    async fn settings(&self) -> StoreResult<RedisConnectionInfo> {
         let settings = self.settings.clone();
         Ok(match &self.credentials {
             None => settings,
@@ -168,7 +168,7 @@ impl Transport for SocketTransport {
     fn open(
         &self,
         on_event: ConnectionEventHandler,
-    ) -> BoxFuture<'_, Result<Arc<dyn OpenConnection>, StoreError>> {
+    ) -> BoxFuture<'_, StoreResult<Arc<dyn OpenConnection>>> {
         Box::pin(async move {
             let connection: Arc<dyn OpenConnection> = Arc::new(self.connect(on_event).await?);
             Ok(connection)

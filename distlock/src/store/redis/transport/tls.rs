@@ -15,6 +15,7 @@ use tokio_rustls::client::TlsStream;
 use crate::config::tls::Tls;
 use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
+use crate::store::StoreResult;
 use crate::store::redis::wire::errors;
 
 /// Performs a TLS handshake. A plain port may send nothing at all, so the caller limits the time.
@@ -22,7 +23,7 @@ pub(crate) async fn secure(
     tls: &Tls,
     host: &str,
     stream: TcpStream,
-) -> Result<TlsStream<TcpStream>, StoreError> {
+) -> StoreResult<TlsStream<TcpStream>> {
     let name = tls.expected_server_name(host);
     let server = ServerName::try_from(name.to_owned()).map_err(|_| {
         tls_error(format!(
@@ -58,7 +59,7 @@ fn tls_error(detail: String) -> StoreError {
     StoreError::new(Outage::Tls, detail)
 }
 
-fn config(tls: &Tls) -> Result<ClientConfig, StoreError> {
+fn config(tls: &Tls) -> StoreResult<ClientConfig> {
     // The program's default provider, if it installed one. distlock does not install one for it.
     let provider = CryptoProvider::get_default().cloned();
     let provider = provider.unwrap_or_else(|| Arc::new(ring::default_provider()));
@@ -88,7 +89,7 @@ fn config(tls: &Tls) -> Result<ClientConfig, StoreError> {
         })
 }
 
-fn roots(tls: &Tls) -> Result<RootCertStore, StoreError> {
+fn roots(tls: &Tls) -> StoreResult<RootCertStore> {
     let Some(path) = tls.trusted_ca_file() else {
         return default_roots();
     };
@@ -101,7 +102,7 @@ fn roots(tls: &Tls) -> Result<RootCertStore, StoreError> {
 }
 
 #[cfg(feature = "tls-native-roots")]
-fn default_roots() -> Result<RootCertStore, StoreError> {
+fn default_roots() -> StoreResult<RootCertStore> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
     let (added, _) = roots.add_parsable_certificates(found.certs);
@@ -118,12 +119,12 @@ fn default_roots() -> Result<RootCertStore, StoreError> {
 #[cfg(all(feature = "tls-webpki-roots", not(feature = "tls-native-roots")))]
 // The other variant can fail: the system's roots may be missing.
 #[allow(clippy::unnecessary_wraps)]
-fn default_roots() -> Result<RootCertStore, StoreError> {
+fn default_roots() -> StoreResult<RootCertStore> {
     Ok(webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect())
 }
 
 #[cfg(not(any(feature = "tls-webpki-roots", feature = "tls-native-roots")))]
-fn default_roots() -> Result<RootCertStore, StoreError> {
+fn default_roots() -> StoreResult<RootCertStore> {
     Err(tls_error(
         "this build trusts no certificates by default; name the file of the server's CA with `Tls::ca_file`, or \
          enable the feature `tls-native-roots` or `tls-webpki-roots`"
@@ -131,7 +132,7 @@ fn default_roots() -> Result<RootCertStore, StoreError> {
     ))
 }
 
-fn certificates(path: &Path, setting: &str) -> Result<Vec<CertificateDer<'static>>, StoreError> {
+fn certificates(path: &Path, setting: &str) -> StoreResult<Vec<CertificateDer<'static>>> {
     let found =
         CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match found {

@@ -13,7 +13,7 @@ use crate::store::client_id::{self, ClientId};
 use crate::store::redis::wire::encode::ArgText;
 use crate::store::redis::wire::names::Names;
 use crate::store::redis::wire::scripts::{ScriptForm, ScriptId, ScriptRef, Scripts};
-use crate::store::{EventSink, Settings};
+use crate::store::{EventSink, Settings, StoreResult};
 use crate::util::clock::{BootInstant, ServerTime};
 
 /// One run of a script.
@@ -48,7 +48,7 @@ pub(crate) trait ScriptCall: Sync {
 }
 
 /// The server's time, if a reply contains it, and the reply.
-pub(crate) type Decoded<T> = Result<(Option<ServerTime>, T), StoreError>;
+pub(crate) type Decoded<T> = StoreResult<(Option<ServerTime>, T)>;
 
 /// What a client needs to write its commands and to read their replies.
 #[derive(Clone, Copy)]

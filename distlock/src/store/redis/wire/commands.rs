@@ -14,7 +14,6 @@ use crate::protocol::messages::{
 };
 use crate::protocol::once::Once;
 use crate::protocol::store_error::StoreError;
-use crate::store::StoreEvent;
 use crate::store::client_id::parse_number;
 use crate::store::redis::wire::call::{Decoded, ScriptCall, ScriptContext};
 use crate::store::redis::wire::counted;
@@ -26,6 +25,7 @@ use crate::store::redis::wire::errors::{self, CONFLICT, Code, RedisCode};
 use crate::store::redis::wire::names::KeyKind;
 use crate::store::redis::wire::scripts::{ScriptForm, ScriptId, ScriptRef};
 use crate::store::redis::wire::status::Status;
+use crate::store::{StoreEvent, StoreResult};
 use crate::util::clock::ServerTime;
 
 impl ScriptCall for Acquire<'_> {
@@ -365,7 +365,7 @@ impl ScriptCall for [CheckQueue] {
             Some(entry) => decode_queue_check(context, check, at, entry),
             None => Err(decode::malformed("a queue check that is too short")),
         };
-        let replies: Result<_, StoreError> = self.iter().map(&mut each).collect();
+        let replies: StoreResult<_> = self.iter().map(&mut each).collect();
         Ok((Some(at), replies?))
     }
 
@@ -383,7 +383,7 @@ fn decode_queue_check(
     check: &CheckQueue,
     at: ServerTime,
     entry: Value,
-) -> Result<CheckQueueReply, StoreError> {
+) -> StoreResult<CheckQueueReply> {
     let conflict = |error_text: &str| {
         CheckQueueReply::KeyConflict(context.describe_conflict(&check.key, error_text))
     };
@@ -408,7 +408,7 @@ fn decode_queue_check(
 }
 
 /// Reads indices of a check's owners.
-fn decode_owners(check: &CheckQueue, indices: Option<Value>) -> Result<Vec<OwnerId>, StoreError> {
+fn decode_owners(check: &CheckQueue, indices: Option<Value>) -> StoreResult<Vec<OwnerId>> {
     let mut indices = ReplyReader::from_list(indices.unwrap_or(Value::Nil))?;
     let mut owners = Vec::new();
     while let Some(index) = indices.next() {

@@ -13,6 +13,7 @@ use crate::key::LockKey;
 use crate::protocol::messages::{HolderView, Proof, QueuedWaiter};
 use crate::protocol::once::Record;
 use crate::protocol::store_error::StoreError;
+use crate::store::StoreResult;
 use crate::store::client_id::{self, ClientId, parse_number};
 use crate::store::redis::wire::call::ScriptContext;
 use crate::store::redis::wire::errors;
@@ -24,7 +25,7 @@ impl ScriptContext<'_> {
     pub(crate) fn decode_scan(
         &self,
         raw_reply: Value,
-    ) -> Result<(Vec<LockKey>, Option<String>), StoreError> {
+    ) -> StoreResult<(Vec<LockKey>, Option<String>)> {
         let mut reply = ReplyReader::from_list(raw_reply)?;
         let cursor = reply.text()?;
         let mut names = ReplyReader::from_list(reply.next().unwrap_or(Value::Nil))?;
@@ -39,7 +40,7 @@ impl ScriptContext<'_> {
     }
 
     /// Reads `held token`, where the token is also the server's time, or `held token now`.
-    pub(crate) fn decode_held(&self, reply: Value) -> Result<(Proof, ServerTime), StoreError> {
+    pub(crate) fn decode_held(&self, reply: Value) -> StoreResult<(Proof, ServerTime)> {
         let text = text(reply)?;
         let numbers = text.strip_prefix("held ").map(|numbers| {
             let (token, now) = numbers.split_once(' ').unwrap_or((numbers, numbers));
@@ -96,7 +97,7 @@ impl ScriptContext<'_> {
         &self,
         at: ServerTime,
         reply: &mut ReplyReader,
-    ) -> Result<Vec<HolderView>, StoreError> {
+    ) -> StoreResult<Vec<HolderView>> {
         let mut holders = Vec::new();
         while let Some(owner) = reply.next() {
             let (owner, record) = (text(owner)?, reply.text()?);
@@ -164,7 +165,7 @@ pub(crate) fn ends_at(at: ServerTime, remaining: i64) -> Option<ServerTime> {
 pub(crate) fn kept_until(
     at: ServerTime,
     reply: &mut ReplyReader,
-) -> Result<Option<ServerTime>, StoreError> {
+) -> StoreResult<Option<ServerTime>> {
     match reply.next() {
         Some(remaining) => Ok(ends_at(at, ReplyReader::from_value(remaining).signed()?)),
         None => Ok(None),
@@ -191,7 +192,7 @@ const ENTRY_FIELDS: usize = 5;
 pub(crate) fn decode_waiters(
     client: &ClientId,
     reply: &mut ReplyReader,
-) -> Result<Vec<QueuedWaiter>, StoreError> {
+) -> StoreResult<Vec<QueuedWaiter>> {
     let mut waiters = Vec::new();
     while let Some(owner) = reply.next() {
         let (this_process, _) = client.recognize(&text(owner)?);
@@ -239,10 +240,7 @@ pub(crate) fn decode_fence(text: &str) -> Option<Option<FencingToken>> {
 }
 
 /// Returns true if the acknowledgments satisfy `durability`.
-pub(crate) fn is_acknowledged(
-    durability: Durability,
-    raw_reply: Value,
-) -> Result<bool, StoreError> {
+pub(crate) fn is_acknowledged(durability: Durability, raw_reply: Value) -> StoreResult<bool> {
     let (local, replicas) = if durability.fsync {
         let mut reply = ReplyReader::from_list(raw_reply)?;
         (reply.int()?, reply.int()?)
@@ -253,9 +251,7 @@ pub(crate) fn is_acknowledged(
 }
 
 /// Reads the server's time, and the command of the probe that failed, with its error.
-pub(crate) fn probe(
-    raw_reply: Value,
-) -> Result<(ServerTime, Option<(String, StoreError)>), StoreError> {
+pub(crate) fn probe(raw_reply: Value) -> StoreResult<(ServerTime, Option<(String, StoreError)>)> {
     let mut reply = ReplyReader::from_list(raw_reply)?;
     let at = reply.time()?;
     let failed = reply.text()?;
@@ -273,7 +269,7 @@ fn is_made_of(text: &str, kind: fn(&char) -> bool) -> bool {
 pub(crate) struct ReplyReader(std::vec::IntoIter<Value>);
 
 impl ReplyReader {
-    pub(crate) fn from_list(value: Value) -> Result<Self, StoreError> {
+    pub(crate) fn from_list(value: Value) -> StoreResult<Self> {
         match value {
             // An empty list means that every renewal succeeded, so no other value may pass for a
             // list.
@@ -290,44 +286,44 @@ impl ReplyReader {
         self.0.next()
     }
 
-    pub(crate) fn signed(&mut self) -> Result<i64, StoreError> {
+    pub(crate) fn signed(&mut self) -> StoreResult<i64> {
         match self.0.next() {
             Some(Value::Int(number)) => Ok(number),
             _ => Err(malformed("a value that is not a number")),
         }
     }
 
-    pub(crate) fn time(&mut self) -> Result<ServerTime, StoreError> {
+    pub(crate) fn time(&mut self) -> StoreResult<ServerTime> {
         self.int().map(ServerTime)
     }
 
-    pub(crate) fn int(&mut self) -> Result<u64, StoreError> {
+    pub(crate) fn int(&mut self) -> StoreResult<u64> {
         u64::try_from(self.signed()?).map_err(|_| malformed("a negative number"))
     }
 
     /// Reads an index into a list. A number that is too large becomes an index beyond every list.
-    pub(crate) fn index(&mut self) -> Result<usize, StoreError> {
+    pub(crate) fn index(&mut self) -> StoreResult<usize> {
         Ok(usize::try_from(self.int()?).unwrap_or(usize::MAX))
     }
 
-    pub(crate) fn token(&mut self) -> Result<FencingToken, StoreError> {
+    pub(crate) fn token(&mut self) -> StoreResult<FencingToken> {
         match self.int()? {
             0 => Err(malformed("a fencing token of zero")),
             token => Ok(FencingToken::new(token)),
         }
     }
 
-    pub(crate) fn status(&mut self) -> Result<Status, StoreError> {
+    pub(crate) fn status(&mut self) -> StoreResult<Status> {
         let word = self.text()?;
         Status::parse(&word).ok_or_else(|| unknown_status(word, "a command"))
     }
 
-    pub(crate) fn text(&mut self) -> Result<String, StoreError> {
+    pub(crate) fn text(&mut self) -> StoreResult<String> {
         text(self.0.next().unwrap_or(Value::Nil))
     }
 }
 
-pub(crate) fn text(value: Value) -> Result<String, StoreError> {
+pub(crate) fn text(value: Value) -> StoreResult<String> {
     match value {
         Value::BulkString(bytes) => Ok(String::from_utf8(bytes)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())),

@@ -4,6 +4,7 @@ use redis::{ErrorKind, RedisError};
 
 use crate::error::Outage;
 use crate::protocol::store_error::{StoreError, one_line};
+use crate::store::StoreResult;
 
 /// The meaning of a server's error, for errors on which a decision depends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -261,7 +262,7 @@ fn cluster_node_error() -> StoreError {
 
 /// Rejects a server that reports a mode in which it does not run alone. A node that is used as a
 /// single server executes only commands for its own slots, which may move away.
-pub(crate) fn check_mode(mode: Option<&str>) -> Result<(), StoreError> {
+pub(crate) fn check_mode(mode: Option<&str>) -> StoreResult<()> {
     match mode {
         Some("cluster") => Err(cluster_node_error()),
         _ => Ok(()),
