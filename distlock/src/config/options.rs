@@ -67,7 +67,7 @@ pub(crate) struct Defaults {
     pub(crate) durability: Durability,
 }
 
-/// What the options of a lock have of its manager, and of the call that it is part of.
+/// What the options of a lock take from its manager, and from the call that it is part of.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Inherited {
     pub(crate) defaults: Defaults,

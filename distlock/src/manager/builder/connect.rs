@@ -162,11 +162,11 @@ impl LockManagerBuilder {
         config: &RedisConfig,
         is_connecting: bool,
     ) -> Result<(LockManager, Arc<StoreState>), Error> {
-        let core = CoreBuilder::on_io_thread(self.dependencies())?;
+        let core_builder = CoreBuilder::on_io_thread(self.dependencies())?;
         let state = Arc::new(StoreState::default());
         state.is_connecting.store(is_connecting, Ordering::Relaxed);
         let settings = self.settings();
-        let manager = core.build(&settings, self.defaults, |builder, core| {
+        let manager = core_builder.build(&settings, self.defaults, |builder, core| {
             let client = Client {
                 state: state.clone(),
                 ..builder.client(settings.clone(), core)
@@ -247,8 +247,8 @@ impl LockManagerBuilder {
             ..self.dependencies()
         };
         let server = MemoryServer::new(dependencies.clock.clone());
-        let core = CoreBuilder::on_executor(Executor::current()?, dependencies);
-        Ok(self.over_memory(core, server, wrap_store))
+        let core_builder = CoreBuilder::on_executor(Executor::current()?, dependencies);
+        Ok(self.over_memory(core_builder, server, wrap_store))
     }
 
     /// Creates a manager with an in-process store of its own and the real clock, for development
@@ -271,22 +271,20 @@ impl LockManagerBuilder {
 
     pub(crate) fn on_memory_server(self, server: MemoryServer) -> Result<LockManager, Error> {
         self.check_memory()?;
-        let core = CoreBuilder::on_io_thread(self.dependencies())?;
-        Ok(self.over_memory(core, server, |store, _| store.into_opened_store()))
+        let core_builder = CoreBuilder::on_io_thread(self.dependencies())?;
+        Ok(self.over_memory(core_builder, server, |store, _| store.into_opened_store()))
     }
 
     fn over_memory(
         self,
-        core: CoreBuilder,
+        core_builder: CoreBuilder,
         server: MemoryServer,
         wrap_store: impl FnOnce(MemoryStore, &Weak<Core>) -> OpenedStore,
     ) -> LockManager {
         let settings = self.settings();
-        core.build(&settings, self.defaults, |_, core| {
-            let (id, events) = (
-                ClientId::new(&SystemRandom),
-                events::event_sink(core.clone()),
-            );
+        core_builder.build(&settings, self.defaults, |_, core| {
+            let id = ClientId::new(&SystemRandom);
+            let events = events::event_sink(core.clone());
             wrap_store(MemoryStore::new(server, id, settings.clone(), events), core)
         })
     }
@@ -389,8 +387,8 @@ fn host_and_pid() -> String {
     format!("{}:{}", cleaned(&host, 100), std::process::id())
 }
 
-/// Builds the state of a manager. The store is opened in its middle, because each of the two refers
-/// to the other.
+/// Builds a manager. Its store is opened while its state is built, because each of the two refers to
+/// the other.
 pub(crate) struct CoreBuilder {
     dependencies: Dependencies,
     pub(crate) executor: Executor,
