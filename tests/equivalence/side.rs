@@ -26,7 +26,6 @@ use crate::store::redis::open;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::wire::scripts::Scripts;
 use crate::store::{EventSink, LockStore, Settings, StoreEvent};
-use crate::util::random::SystemRandom;
 
 const NAMESPACE: &str = "equivalence";
 const NAME: &str = "a name of words";
@@ -262,7 +261,7 @@ pub(super) struct InRedis {
 impl InRedis {
     pub(super) async fn start(scripts: Arc<Scripts>) -> Self {
         let server = RedisServer::start();
-        let ids: Vec<ClientId> = (0..CLIENTS).map(|_| ClientId::new(&SystemRandom)).collect();
+        let ids: Vec<ClientId> = (0..CLIENTS).map(|_| ClientId::new()).collect();
         let (mut stores, mut receivers) = (Vec::new(), Vec::new());
         for (id, max_waiters) in ids.iter().zip(MAX_WAITERS) {
             let config = RedisConfig::parse(&server.url(), NAMESPACE, LIMIT).unwrap();
@@ -281,7 +280,7 @@ impl InRedis {
             stores,
             clients: Clients {
                 ids,
-                stranger: ClientId::new(&SystemRandom),
+                stranger: ClientId::new(),
             },
             events: receivers,
             raw: server.client(),

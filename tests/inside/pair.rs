@@ -80,10 +80,7 @@ fn client(
     let core = CoreBuilder::on_executor(executor, dependencies.clone());
     let settings = Settings::named(name);
     core.build(&settings, Defaults::default(), |_, core| {
-        let (id, events) = (
-            ClientId::new(&*dependencies.random),
-            event_sink(core.clone()),
-        );
+        let (id, events) = (ClientId::new(), event_sink(core.clone()));
         MemoryStore::new(server.clone(), id, settings.clone(), events).into_opened_store()
     })
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::protocol::messages::OwnerId;
 use crate::protocol::store_error::one_line;
-use crate::util::random::Random;
+use crate::util::random::{Random, SystemRandom};
 use crate::util::sync::lock;
 
 /// The id of a client in the store: 24 hex digits for the process, 8 for the manager.
@@ -14,10 +14,12 @@ use crate::util::sync::lock;
 pub(crate) struct ClientId(std::sync::Arc<str>);
 
 impl ClientId {
-    pub(crate) fn new(random: &dyn Random) -> Self {
+    /// The process's part is of the system's random numbers, because the first client of a process
+    /// draws it for all: with a client's own source, that one client would differ from the others.
+    pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self::from_str(&format!("{}{number:08x}", PROCESS_IDS.latest(random)))
+        Self::from_str(&format!("{}{number:08x}", PROCESS_IDS.latest()))
     }
 
     /// Wraps an id that the store returned.
@@ -75,10 +77,10 @@ struct ProcessIds(Mutex<Vec<(ProcessId, String)>>);
 const MAX_PROCESS_IDS: usize = 1_000;
 
 impl ProcessIds {
-    fn latest(&self, random: &dyn Random) -> String {
+    fn latest(&self) -> String {
         let latest = lock(&self.0).last().cloned();
         let own = latest.filter(|(process, _)| !process.is_inherited());
-        own.map_or_else(|| self.regenerate(random), |(_, id)| id)
+        own.map_or_else(|| self.regenerate(&SystemRandom), |(_, id)| id)
     }
 
     fn regenerate(&self, random: &dyn Random) -> String {
@@ -152,11 +154,10 @@ pub(crate) fn split_name(name: &str) -> (String, Option<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::util::random::SystemRandom;
 
     #[test]
     fn a_client_with_another_id_is_of_the_same_process() {
-        let (client, other) = (ClientId::new(&SystemRandom), ClientId::new(&SystemRandom));
+        let (client, other) = (ClientId::new(), ClientId::new());
         let regenerated = client.regenerate(&SystemRandom);
         assert_ne!(regenerated, client);
         let owner = |client: &ClientId| format!("{}:7", client.as_str());
@@ -168,11 +169,11 @@ mod tests {
         assert_eq!(regenerated.recognize(&owner(&other)), (true, None));
         assert_eq!(regenerated.recognize("00ff:7"), (false, None));
         let known = ProcessIds(Mutex::default());
-        let first = known.latest(&SystemRandom);
-        assert_eq!(known.latest(&SystemRandom), first);
+        let first = known.latest();
+        assert_eq!(known.latest(), first);
         let second = known.regenerate(&SystemRandom);
         assert!(first != second && known.is_known(&first) && known.is_known(&second));
-        assert_eq!(known.latest(&SystemRandom), second);
+        assert_eq!(known.latest(), second);
         for _ in 1..MAX_PROCESS_IDS {
             known.regenerate(&SystemRandom);
         }

@@ -19,7 +19,6 @@ use crate::protocol::timing::Timing;
 use crate::store::client_id::ClientId;
 use crate::store::{LockStore, Settings, StoreEvent, StoreResult};
 use crate::util::clock::{BootInstant, Clock};
-use crate::util::random::SystemRandom;
 
 const LEASE: Duration = Duration::from_secs(30);
 const WITHIN: Duration = Duration::from_secs(1);
@@ -66,7 +65,7 @@ impl World {
     ) -> MemoryStore {
         MemoryStore::new(
             self.server.clone(),
-            ClientId::new(&SystemRandom),
+            ClientId::new(),
             Settings {
                 max_waiters,
                 ..Settings::named("tester")

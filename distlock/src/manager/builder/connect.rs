@@ -38,7 +38,6 @@ use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::{ServerLocation, StoreLocation};
 use crate::store::{OpenedStore, Settings};
 use crate::util::clock::{BootClock, TokioClock};
-use crate::util::random::SystemRandom;
 use crate::util::visible::cleaned;
 
 impl LockManagerBuilder {
@@ -283,7 +282,7 @@ impl LockManagerBuilder {
     ) -> LockManager {
         let settings = self.settings();
         core_builder.build(&settings, self.defaults, |_, core| {
-            let id = ClientId::new(&SystemRandom);
+            let id = ClientId::new();
             let events = events::event_sink(core.clone());
             wrap_store(MemoryStore::new(server, id, settings.clone(), events), core)
         })

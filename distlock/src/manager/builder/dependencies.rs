@@ -60,7 +60,7 @@ impl Dependencies {
     /// Returns a client of a Redis store that reports nothing.
     pub(crate) fn client(&self, settings: Settings, events: EventSink) -> Client {
         Client {
-            id: ClientId::new(&*self.random),
+            id: ClientId::new(),
             settings,
             clock: self.clock.clone(),
             random: self.random.clone(),

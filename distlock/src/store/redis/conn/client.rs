@@ -123,7 +123,7 @@ mod tests {
     impl Client {
         pub(crate) fn unconnected(clock: Arc<dyn Clock>) -> Self {
             Client {
-                id: ClientId::new(&SystemRandom),
+                id: ClientId::new(),
                 settings: Settings::named("c"),
                 clock,
                 random: Arc::new(SystemRandom),

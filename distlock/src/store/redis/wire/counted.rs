@@ -75,7 +75,6 @@ mod tests {
     use crate::store::redis::wire::scripts::Scripts;
     use crate::store::{EventSink, Settings};
     use crate::util::clock::{BootInstant, ServerTime};
-    use crate::util::random::SystemRandom;
 
     const STATE: &str = "3 permits 5 3 0 2000 900";
 
@@ -86,7 +85,7 @@ mod tests {
     #[test]
     fn replies_name_the_kind_and_the_holders_that_have_not_expired() {
         let (scripts, names) = (Scripts::bundled(), Names::new("n"));
-        let client = ClientId::new(&SystemRandom);
+        let client = ClientId::new();
         let has_event = Arc::new(AtomicBool::new(false));
         let reported = has_event.clone();
         let events: EventSink = Arc::new(move |_| reported.store(true, Ordering::Relaxed));
