@@ -23,9 +23,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) mod availability;
 pub(crate) mod client_id;
+pub(crate) mod connecting;
 pub(crate) mod memory;
+pub(crate) mod net;
 pub(crate) mod redis;
+pub(crate) mod server_clock;
 
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 

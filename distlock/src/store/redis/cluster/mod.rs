@@ -24,7 +24,6 @@ use crate::protocol::store_error::StoreError;
 use crate::store::redis::cluster::nodes::Nodes;
 use crate::store::redis::cluster::route::{Route, RoutedAttempt, slot};
 use crate::store::redis::cluster::slot_map::Address;
-use crate::store::redis::conn::availability::Availability;
 use crate::store::redis::conn::client::Client;
 use crate::store::redis::node::{Node, fan_out};
 use crate::store::redis::transport::config::RedisConfig;
@@ -56,7 +55,7 @@ impl ClusterStore {
         seeds: &[Host],
         client: Client,
     ) -> OpenedStore {
-        let availability = Availability::new(config, &client);
+        let availability = client.availability(config);
         let nodes = Nodes::new(config.clone(), client);
         let seeds = seeds.iter();
         let seeds = seeds.map(|(host, port)| Address::new(host, *port));

@@ -9,9 +9,10 @@ use tokio::sync::Notify;
 
 use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
+use crate::store::connecting::StoreState;
 use crate::store::redis::cluster::slot_map::{Address, SlotMap};
 use crate::store::redis::cluster::slots::Slot;
-use crate::store::redis::conn::client::{Client, StoreState};
+use crate::store::redis::conn::client::Client;
 use crate::store::{EventSink, StoreEvent, StoreResult};
 use crate::util::clock::{BootInstant, Clock};
 use crate::util::sync::lock;

@@ -3,18 +3,18 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use tokio::sync::Notify;
-
+use crate::store::availability::Availability;
 use crate::store::client_id::ClientId;
+use crate::store::connecting::StoreState;
 use crate::store::redis::conn::hooks::NodeHooks;
 use crate::store::redis::conn::reached_servers::ReachedServers;
-use crate::store::redis::conn::server_clock::ServerClock;
 use crate::store::redis::transport::Transport;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::socket_transport::SocketTransport;
 use crate::store::redis::wire::call::ScriptContext;
 use crate::store::redis::wire::names::Names;
 use crate::store::redis::wire::scripts::Scripts;
+use crate::store::server_clock::ServerClock;
 use crate::store::{EventSink, IsIdle, ReportSink, Settings};
 use crate::util::clock::{BootInstant, Clock, ServerTime};
 use crate::util::random::Random;
@@ -40,14 +40,17 @@ pub(crate) struct Client {
     pub(crate) state: Arc<StoreState>,
 }
 
-/// State that all connections of a store share.
-#[derive(Debug, Default)]
-pub(crate) struct StoreState {
-    /// Notified when a connection opens, fails or ends, and of every update of a cluster's slots.
-    /// It wakes waiters in FIFO order, which is reproducible.
-    pub(crate) changed: Notify,
-    /// Set while `connect` waits. It returns the reason of an outage, so none is reported.
-    pub(crate) is_connecting: AtomicBool,
+impl Client {
+    /// Returns the availability of a server of this client.
+    pub(crate) fn availability(&self, config: &RedisConfig) -> Availability {
+        Availability::new(
+            &config.address(),
+            &config.namespace,
+            self.clock.clone(),
+            self.reports.clone(),
+            self.state.clone(),
+        )
+    }
 }
 
 /// Creates a transport from the sockets to a server.

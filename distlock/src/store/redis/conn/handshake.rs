@@ -10,7 +10,7 @@ use redis::{ErrorKind, RedisError, RedisResult, from_redis_value};
 use crate::config::credentials::Credentials;
 use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
-use crate::store::redis::conn::availability::Availability;
+use crate::store::availability::Availability;
 use crate::store::redis::conn::client::NodeShared;
 use crate::store::redis::conn::pushes;
 use crate::store::redis::conn::reached_servers::ReachedServer;

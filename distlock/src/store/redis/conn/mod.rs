@@ -1,11 +1,9 @@
 //! One connection that is kept open: its handshake, its liveness checks, and its replacement.
 
-pub(crate) mod availability;
 pub(crate) mod client;
 pub(crate) mod handshake;
 pub(crate) mod hooks;
 pub(crate) mod pushes;
 pub(crate) mod reached_servers;
 pub(crate) mod reconnecting_connection;
-pub(crate) mod server_clock;
 pub(crate) mod session;

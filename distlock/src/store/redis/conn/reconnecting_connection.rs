@@ -9,7 +9,7 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use crate::error::Outage;
 use crate::observer::event;
 use crate::protocol::store_error::StoreError;
-use crate::store::redis::conn::availability::{ConnectionLoss, OutageCause};
+use crate::store::availability::{ConnectionLoss, OutageCause};
 use crate::store::redis::conn::handshake::Dialer;
 use crate::store::redis::conn::session::{Purpose, Session};
 use crate::store::redis::transport::with_timeout;

@@ -14,7 +14,7 @@ use crate::protocol::messages::{
 };
 use crate::protocol::rules::rule;
 use crate::protocol::store_error::StoreError;
-use crate::store::redis::conn::availability::OutageCause;
+use crate::store::availability::OutageCause;
 use crate::store::redis::conn::session::{Purpose, Session};
 use crate::store::redis::node::{Node, fan_out};
 use crate::store::redis::wire::errors;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use crate::protocol::store_error::StoreError;
-use crate::store::redis::conn::availability::Availability;
+use crate::store::availability::Availability;
 use crate::store::redis::conn::client::{Client, NodeShared};
 use crate::store::redis::conn::handshake::Dialer;
 use crate::store::redis::conn::reconnecting_connection::ReconnectingConnection;
@@ -47,7 +47,7 @@ impl Node {
         transport: Arc<dyn Transport>,
         client: Client,
     ) -> Arc<Self> {
-        let availability = Arc::new(Availability::new(config, &client));
+        let availability = Arc::new(client.availability(config));
         let shared = Arc::new(NodeShared::new(config, client));
         let dialer = |purpose| Dialer {
             transport: transport.clone(),

@@ -25,7 +25,8 @@ use crate::protocol::messages::{
 };
 use crate::protocol::rules::rule;
 use crate::protocol::store_error::StoreError;
-use crate::store::redis::conn::client::{Client, StoreState};
+use crate::store::connecting::StoreState;
+use crate::store::redis::conn::client::Client;
 use crate::store::redis::node::Node;
 use crate::store::redis::quorum::attempt::{Attempt, QuorumHold, Token};
 use crate::store::redis::quorum::hooks::QuorumHooks;

@@ -8,8 +8,8 @@ use tokio::net::TcpStream;
 
 use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
+use crate::store::net;
 use crate::store::redis::transport::config::RedisConfig;
-use crate::store::redis::transport::socket;
 use crate::store::redis::transport::url::{Host, format_host};
 use crate::store::redis::wire::errors;
 
@@ -113,7 +113,7 @@ async fn ask(
     (host, port): &Host,
     request: &[u8],
 ) -> Option<Result<Vec<u8>, tokio::time::error::Elapsed>> {
-    let connected = tokio::time::timeout(TIMEOUT, socket::connect(host, *port)).await;
+    let connected = tokio::time::timeout(TIMEOUT, net::connect(host, *port)).await;
     let stream = connected.ok()?.ok()?;
     let reply = async move { reply_to(&stream, request).await.unwrap_or_default() };
     Some(tokio::time::timeout(TIMEOUT, reply).await)

@@ -21,8 +21,6 @@ pub(crate) mod request_numbers;
 pub(crate) mod sentinel;
 pub(crate) mod socket;
 pub(crate) mod socket_transport;
-#[cfg(feature = "tls")]
-pub(crate) mod tls;
 pub(crate) mod url;
 
 /// Waits for a result up to `timeout`.

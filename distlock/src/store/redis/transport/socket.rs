@@ -4,13 +4,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
 use std::{fmt, io};
 
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use once_cell::sync::OnceCell;
 use redis::ConnectionAddr;
-use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -18,6 +15,7 @@ use crate::config::tls::Tls;
 use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
 use crate::store::StoreResult;
+use crate::store::net;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::reply_scanner::{self, ReplyScanner, TooLarge};
 use crate::store::redis::wire::errors;
@@ -26,13 +24,7 @@ use crate::store::redis::wire::errors;
 use tokio::net::UnixStream;
 
 #[cfg(feature = "tls")]
-use crate::store::redis::transport::tls;
-
-const KEEPALIVE_TIME: Duration = Duration::from_secs(10);
-
-/// Time after which a dead peer is noticed, regardless of the kernel's default.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-const USER_TIMEOUT: Duration = Duration::from_secs(10);
+use crate::store::net::tls::{self, TlsFailure};
 
 /// The settings of sockets to a server.
 #[derive(Clone, Debug)]
@@ -55,8 +47,8 @@ impl SocketConnector {
         let failed = |error: io::Error| errors::classify(&error.into());
         let socket: Box<dyn Socket> = match address {
             ConnectionAddr::Tcp(host, port) => {
-                let stream = connect(host, *port).await.map_err(failed)?;
-                set_options(&stream).map_err(failed)?;
+                let stream = net::connect(host, *port).await.map_err(failed)?;
+                net::set_options(&stream).map_err(failed)?;
                 self.secure(host, stream).await?
             }
             #[cfg(unix)]
@@ -78,20 +70,16 @@ impl SocketConnector {
     async fn secure(&self, host: &str, stream: TcpStream) -> StoreResult<Box<dyn Socket>> {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
-            let secured = tls::secure(tls, host, stream);
-            return Ok(Box::new(secured.await?));
+            let secured = tls::secure(tls, host, stream).await;
+            let secured = secured.map_err(|failure| match failure {
+                TlsFailure::PlainText => errors::plain_text_error(),
+                TlsFailure::Io(error) => errors::classify(&error.into()),
+                TlsFailure::Explained(error) => error,
+            })?;
+            return Ok(Box::new(secured));
         }
         Ok(Box::new(stream))
     }
-}
-
-fn set_options(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let socket = SockRef::from(stream);
-    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_TIME))?;
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
-    Ok(())
 }
 
 /// The reason why a connection is unusable: this side ended it, or the server rejects our
@@ -113,21 +101,6 @@ pub(crate) struct Stream {
 trait Socket: AsyncRead + AsyncWrite + Unpin + Send + fmt::Debug {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + fmt::Debug> Socket for S {}
-
-/// Connects to the first of a name's addresses that accepts. All are tried at once, so that an
-/// address that never accepts does not hide the others.
-pub(crate) async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
-    let addresses = tokio::net::lookup_host((host, port)).await?;
-    let mut attempts: FuturesUnordered<_> = addresses.map(TcpStream::connect).collect();
-    let mut last_error = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
-    while let Some(attempt) = attempts.next().await {
-        match attempt {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last_error = error,
-        }
-    }
-    Err(last_error)
-}
 
 impl AsyncRead for Stream {
     fn poll_read(

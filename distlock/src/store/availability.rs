@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use crate::observer::event::{Connection, Event};
 use crate::protocol::store_error::StoreError;
-use crate::store::redis::conn::client::Client;
-use crate::store::redis::transport::config::RedisConfig;
-use crate::store::{Note, StoreReport};
-use crate::util::clock::BootInstant;
+use crate::store::connecting::StoreState;
+use crate::store::{Note, ReportSink, StoreReport};
+use crate::util::clock::{BootInstant, Clock};
 use crate::util::sync::lock;
 
 /// Minimum interval between reported outages of a server that refuses some calls and serves others,
@@ -61,26 +60,36 @@ pub(crate) struct Availability {
     reports: Mutex<ReportTimes>,
     address: Arc<str>,
     namespace: Arc<str>,
-    client: Client,
+    clock: Arc<dyn Clock>,
+    reports_to: ReportSink,
+    state: Arc<StoreState>,
 }
 
 impl Availability {
-    pub(crate) fn new(config: &RedisConfig, client: &Client) -> Self {
+    pub(crate) fn new(
+        address: &str,
+        namespace: &str,
+        clock: Arc<dyn Clock>,
+        reports_to: ReportSink,
+        state: Arc<StoreState>,
+    ) -> Self {
         Availability {
             causes: AtomicU8::new(0),
             reports: Mutex::default(),
-            address: config.address().into(),
-            namespace: config.namespace.as_str().into(),
-            client: client.clone(),
+            address: address.into(),
+            namespace: namespace.into(),
+            clock,
+            reports_to,
+            state,
         }
     }
 
     pub(crate) fn report(&self, cause: OutageCause, error: &StoreError) {
         let is_known = self.causes.load(Ordering::Relaxed) & cause.bit() != 0;
-        if is_known || self.client.state.is_connecting.load(Ordering::Relaxed) {
+        if is_known || self.state.is_connecting.load(Ordering::Relaxed) {
             return;
         }
-        let now = self.client.clock.now();
+        let now = self.clock.now();
         let mut reports = lock(&self.reports);
         let is_recent = reports
             .last_outage
@@ -118,14 +127,14 @@ impl Availability {
         {
             self.publish(Event::StoreAvailable {
                 address: self.address.clone(),
-                downtime: self.client.clock.now().since(since),
+                downtime: self.clock.now().since(since),
             });
         }
     }
 
     /// Publishes that a connection is up, and ends the loss of its predecessor, if it had one.
     pub(crate) fn connection_up(&self, connection: Connection, loss: Option<ConnectionLoss>) {
-        let now = self.client.clock.now();
+        let now = self.clock.now();
         let address = self.address.clone();
         let downtime = loss.map(|loss| now.since(loss.since));
         self.publish(Event::ConnectionUp {
@@ -136,7 +145,7 @@ impl Availability {
         if !loss.is_some_and(|loss| loss.is_harmless)
             && let Some(note) = self.note(connection, downtime, now)
         {
-            (self.client.reports)(StoreReport::Note(note));
+            (self.reports_to)(StoreReport::Note(note));
         }
         self.clear(OutageCause::Disconnected(connection));
     }
@@ -177,11 +186,11 @@ impl Availability {
             connection,
             address,
         });
-        self.client.clock.now()
+        self.clock.now()
     }
 
     fn publish(&self, event: Event) {
-        (self.client.reports)(StoreReport::Event(event));
+        (self.reports_to)(StoreReport::Event(event));
     }
 
     /// Clears all causes, because the server is no longer needed.
@@ -204,12 +213,8 @@ mod tests {
             let is_outage = matches!(report, StoreReport::Event(Event::StoreUnavailable { .. }));
             lock(&sink).push(is_outage);
         });
-        let client = Client {
-            reports: record,
-            ..Client::unconnected(Arc::new(BootClock))
-        };
-        let config = RedisConfig::parse("redis://a:1", "d", REPORT_INTERVAL).unwrap();
-        let availability = Availability::new(&config, &client);
+        let clock = Arc::new(BootClock);
+        let availability = Availability::new("redis://a:1", "d", clock, record, Arc::default());
         let error = StoreError::timed_out(REPORT_INTERVAL);
         let [commands, renewals] =
             [Connection::Commands, Connection::Renewals].map(OutageCause::Disconnected);

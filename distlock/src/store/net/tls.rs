@@ -16,14 +16,28 @@ use crate::config::tls::Tls;
 use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
 use crate::store::StoreResult;
-use crate::store::redis::wire::errors;
+
+/// Why a connection has no TLS.
+pub(crate) enum TlsFailure {
+    /// The server does not speak TLS.
+    PlainText,
+    Io(io::Error),
+    /// The detail has the remedy.
+    Explained(StoreError),
+}
+
+impl From<StoreError> for TlsFailure {
+    fn from(error: StoreError) -> Self {
+        TlsFailure::Explained(error)
+    }
+}
 
 /// Performs a TLS handshake. A plain port may send nothing at all, so the caller limits the time.
 pub(crate) async fn secure(
     tls: &Tls,
     host: &str,
     stream: TcpStream,
-) -> StoreResult<TlsStream<TcpStream>> {
+) -> Result<TlsStream<TcpStream>, TlsFailure> {
     let name = tls.expected_server_name(host);
     let server = ServerName::try_from(name.to_owned()).map_err(|_| {
         tls_error(format!(
@@ -43,11 +57,11 @@ pub(crate) fn read_error(error: &io::Error) -> Option<StoreError> {
     as_rustls_error(error).map(|error| tls_error(explain(error, "the URL's host")))
 }
 
-fn handshake_error(error: io::Error, name: &str) -> StoreError {
+fn handshake_error(error: io::Error, name: &str) -> TlsFailure {
     match as_rustls_error(&error) {
-        Some(rustls::Error::InvalidMessage(_)) => errors::plain_text_error(),
-        Some(error) => tls_error(explain(error, &format!("`{name}`"))),
-        None => errors::classify(&error.into()),
+        Some(rustls::Error::InvalidMessage(_)) => TlsFailure::PlainText,
+        Some(error) => tls_error(explain(error, &format!("`{name}`"))).into(),
+        None => TlsFailure::Io(error),
     }
 }
 
