@@ -28,6 +28,8 @@ pub(crate) mod client_id;
 pub(crate) mod connecting;
 pub(crate) mod memory;
 pub(crate) mod net;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 pub(crate) mod redis;
 pub(crate) mod server_clock;
 
@@ -136,6 +138,8 @@ pub(crate) trait LockStore: Send + Sync {
 /// An open store, with its fixed properties.
 pub(crate) struct OpenedStore {
     pub(crate) store: Box<dyn LockStore>,
+    /// The name of the database system, as OpenTelemetry has it.
+    pub(crate) system: &'static str,
     /// The name of the store: managers with the same identity use the same locks.
     pub(crate) identity: Arc<str>,
     /// The servers, as shown to people; `None` for a store inside this process.
@@ -253,6 +257,17 @@ pub(crate) struct Capabilities {
 }
 
 impl Capabilities {
+    /// Those of PostgreSQL.
+    #[cfg(feature = "postgres")]
+    pub(crate) const POSTGRES: Capabilities = Capabilities {
+        max_lease: None,
+        durability_unavailable: Some(
+            "PostgreSQL has `synchronous_commit` and synchronous standbys in their place, which its operator sets",
+        ),
+        only_mutex: None,
+        records_unavailable: None,
+    };
+
     /// Those of the memory store.
     pub(crate) const MEMORY: Capabilities = Capabilities {
         max_lease: None,

@@ -69,6 +69,12 @@ impl ServerClock {
         apply_by
     }
 
+    /// Returns the server time after which every command that was sent until now is too late.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn latest_apply_by(&self) -> ServerTime {
+        lock(&self.0).latest_apply_by
+    }
+
     /// Returns the delay after which every command that was sent with at most this timeout, until
     /// the last reply, is too late. That is little more than the timeout if replies are on time,
     /// and longer if the server's clock was set back meanwhile.

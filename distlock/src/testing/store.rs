@@ -41,6 +41,7 @@ impl TestStore {
         core: &Weak<Core>,
     ) -> OpenedStore {
         OpenedStore {
+            system: "redis",
             identity: memory.identity().clone(),
             store: Box::new(TestStore {
                 memory,

@@ -18,6 +18,8 @@ pub use crate::store::redis::servers::{Server, ServerConnection, ServerRole};
 pub async fn servers(builder: &LockManagerBuilder, url: &str) -> Result<Vec<Server>, Error> {
     match builder.store(url)? {
         Store::Memory(_) => Ok(Vec::new()),
+        #[cfg(feature = "postgres")]
+        Store::Postgres(_) => Ok(Vec::new()),
         Store::Redis(config) => {
             let servers = servers::servers(&config).await;
             servers.map_err(|error| error.into_error(None, Duration::ZERO))

@@ -1,5 +1,6 @@
 //! Connecting: opens the store and starts a manager's background work.
 
+use std::future::Future;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -13,9 +14,9 @@ use crate::config::quorum::Quorum;
 use crate::error::Error;
 use crate::error::LockKind;
 use crate::manager::LockManager;
-use crate::manager::builder::LockManagerBuilder;
 use crate::manager::builder::dependencies::Dependencies;
 use crate::manager::builder::explain::explain;
+use crate::manager::builder::{DEFAULT_MAX_RUNTIME_CONNECTIONS, LockManagerBuilder};
 use crate::manager::core::executor::{Executor, IoThread};
 use crate::manager::core::known_data::KnownData;
 use crate::manager::core::logged_names::LoggedNames;
@@ -32,12 +33,14 @@ use crate::store::client_id::ProcessId;
 use crate::store::connecting::StoreState;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::server::MemoryServer;
+#[cfg(feature = "postgres")]
+use crate::store::postgres::config::PostgresConfig;
 use crate::store::redis::conn::client::Client;
 use crate::store::redis::open;
 use crate::store::redis::quorum::capabilities;
 use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::transport::url::{ServerLocation, StoreLocation};
-use crate::store::{OpenedStore, Settings};
+use crate::store::{OpenedStore, ReportSink, Settings};
 use crate::util::clock::{BootClock, TokioClock};
 use crate::util::visible::cleaned;
 
@@ -67,6 +70,8 @@ impl LockManagerBuilder {
         match self.store(url) {
             Ok(Store::Memory(server)) => self.on_memory_server(server),
             Ok(Store::Redis(config)) => self.connect_redis(*config).await,
+            #[cfg(feature = "postgres")]
+            Ok(Store::Postgres(config)) => self.connect_postgres(*config).await,
             Err(error) => Err(explain(error, &self.origins)),
         }
     }
@@ -101,6 +106,11 @@ impl LockManagerBuilder {
                 let (manager, _) = self.open_redis(&config, false)?;
                 Ok(manager)
             }
+            #[cfg(feature = "postgres")]
+            Store::Postgres(config) => {
+                let (manager, _) = self.open_postgres(&config, false)?;
+                Ok(manager)
+            }
         }
     }
 
@@ -112,6 +122,14 @@ impl LockManagerBuilder {
                 "" => MemoryServer::new(Arc::new(BootClock)),
                 name => MemoryServer::named(&format!("{name} {}", self.namespace)),
             }));
+        }
+        if url.starts_with("postgres:") || url.starts_with("postgresql:") {
+            #[cfg(feature = "postgres")]
+            return Ok(Store::Postgres(Box::new(self.postgres_config(url)?)));
+            #[cfg(not(feature = "postgres"))]
+            return Err(Error::config(
+                "the URL names PostgreSQL, and this build of distlock has only Redis; enable the feature `postgres`",
+            ));
         }
         let mut config = RedisConfig::parse(url, &self.namespace, self.connect_timeout)?;
         match (&self.tls, &mut config.tls) {
@@ -134,8 +152,10 @@ impl LockManagerBuilder {
             ));
         }
         config.sentinel_credentials = self.sentinel_credentials.clone();
-        config.max_runtime_connections = self.max_runtime_connections;
-        config.credentials = self.checked_credentials_provider(&config)?;
+        config.max_runtime_connections = self
+            .max_runtime_connections
+            .unwrap_or(DEFAULT_MAX_RUNTIME_CONNECTIONS);
+        config.credentials = self.checked_credentials_provider(config.has_credentials())?;
         config.quorum = self.checked_quorum(&config)?;
         Ok(Store::Redis(Box::new(config)))
     }
@@ -143,9 +163,20 @@ impl LockManagerBuilder {
     async fn connect_redis(self, config: RedisConfig) -> Result<LockManager, Error> {
         let (manager, state) = self.open_redis(&config, true)?;
         let core = manager.core().clone();
+        self.wait_connected(manager, async move {
+            open::wait_connected(&config, &state, &*core.store, &*core.clock).await
+        })
+        .await
+    }
+
+    /// Returns the manager once it is connected. The wait runs where its connections do.
+    pub(crate) async fn wait_connected(
+        &self,
+        manager: LockManager,
+        waiting: impl Future<Output = Result<(), Error>> + Send + 'static,
+    ) -> Result<LockManager, Error> {
         let (mut sender, receiver) = oneshot::channel();
         manager.core().executor.spawn(async move {
-            let waiting = open::wait_connected(&config, &state, &*core.store, &*core.clock);
             tokio::select! {
                 connected = waiting => drop(sender.send(connected)),
                 () = sender.closed() => {}
@@ -292,7 +323,7 @@ impl LockManagerBuilder {
     /// Returns the credentials provider, unless the URL has the credentials.
     pub(crate) fn checked_credentials_provider(
         &self,
-        config: &RedisConfig,
+        has_url_credentials: bool,
     ) -> Result<Option<CredentialsProvider>, Error> {
         let refuse = |detail: &str| Err(Error::config(detail));
         match (&self.credentials, self.credentials_refresh_interval) {
@@ -301,7 +332,7 @@ impl LockManagerBuilder {
                 "`credentials_refresh_interval` was set, but no `credentials_provider`; set the provider, or \
                     remove the interval",
             ),
-            (Some(_), _) if config.has_credentials() => refuse(
+            (Some(_), _) if has_url_credentials => refuse(
                 "`credentials` was set, but the URL has a user or a password too; remove them from the URL",
             ),
             (Some(_), Some(interval)) if interval < Duration::from_secs(1) => {
@@ -362,6 +393,8 @@ impl LockManagerBuilder {
 pub(crate) enum Store {
     Memory(MemoryServer),
     Redis(Box<RedisConfig>),
+    #[cfg(feature = "postgres")]
+    Postgres(Box<PostgresConfig>),
 }
 
 /// Returns true if `name` can precede the kind of a key in the store (`shop:lock:...`). A namespace
@@ -390,7 +423,7 @@ fn host_and_pid() -> String {
 /// Builds a manager. Its store is opened while its state is built, because each of the two refers to
 /// the other.
 pub(crate) struct CoreBuilder {
-    dependencies: Dependencies,
+    pub(crate) dependencies: Dependencies,
     pub(crate) executor: Executor,
     telemetry: Arc<Telemetry>,
     io_thread: Option<IoThread>,
@@ -418,12 +451,17 @@ impl CoreBuilder {
         }
     }
 
+    /// Returns where a store of this manager reports.
+    pub(crate) fn report_sink(&self, core: &Weak<Core>) -> ReportSink {
+        let (executor, telemetry) = (self.executor.clone(), self.telemetry.clone());
+        events::report_sink(core.clone(), executor, telemetry)
+    }
+
     /// Returns the client of a Redis store for this manager.
     pub(crate) fn client(&self, settings: Settings, core: &Weak<Core>) -> Client {
-        let (executor, telemetry) = (self.executor.clone(), self.telemetry.clone());
         let manager = core.clone();
         Client {
-            reports: events::report_sink(core.clone(), executor, telemetry),
+            reports: self.report_sink(core),
             is_idle: Arc::new(move || {
                 manager
                     .upgrade()
@@ -448,6 +486,7 @@ impl CoreBuilder {
             Core {
                 process: ProcessId::current(),
                 store: opened.store,
+                system: opened.system,
                 identity: opened.identity,
                 address: opened.address,
                 capabilities: opened.capabilities,

@@ -4,6 +4,8 @@ pub(crate) mod connect;
 pub(crate) mod dependencies;
 pub(crate) mod environment;
 pub(crate) mod explain;
+#[cfg(feature = "postgres")]
+mod postgres;
 
 use std::fmt;
 use std::future::Future;
@@ -55,7 +57,7 @@ pub struct LockManagerBuilder {
     settings: Settings,
     pub(crate) defaults: Defaults,
     connect_timeout: Duration,
-    max_runtime_connections: usize,
+    max_runtime_connections: Option<usize>,
     tls: Option<Tls>,
     pub(crate) quorum: Option<Quorum>,
     pub(crate) credentials: Option<CredentialsProvider>,
@@ -73,7 +75,7 @@ impl Default for LockManagerBuilder {
             settings: Settings::named(String::new()),
             defaults: Defaults::default(),
             connect_timeout: DEFAULT_CONNECT_TIMEOUT,
-            max_runtime_connections: DEFAULT_MAX_RUNTIME_CONNECTIONS,
+            max_runtime_connections: None,
             tls: None,
             quorum: None,
             credentials: None,
@@ -291,7 +293,7 @@ impl LockManagerBuilder {
     /// continue over the I/O thread. A program built with `panic = "abort"` cannot catch the panic,
     /// so there the default is 0.
     pub fn max_runtime_connections(mut self, n: usize) -> Self {
-        self.max_runtime_connections = n;
+        self.max_runtime_connections = Some(n);
         self
     }
 

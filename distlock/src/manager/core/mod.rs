@@ -36,6 +36,8 @@ pub(crate) struct Core {
     /// The process that has its threads and connections.
     pub(crate) process: ProcessId,
     pub(crate) store: Box<dyn LockStore>,
+    /// The name of the database system, as OpenTelemetry has it.
+    pub(crate) system: &'static str,
     /// The name of the store: managers with the same identity use the same locks.
     pub(crate) identity: Arc<str>,
     /// The servers, as shown to people; `None` for a store inside this process.

@@ -215,14 +215,9 @@ fn acquire_span(core: &Core, subject: &TracedLock<'_>) -> Span {
     if span.is_disabled() {
         return span;
     }
-    match core.address() {
-        Some(address) => {
-            span.record("db.system.name", "redis");
-            span.record("server.address", address);
-        }
-        None => {
-            span.record("db.system.name", "memory");
-        }
+    span.record("db.system.name", core.system);
+    if let Some(address) = core.address() {
+        span.record("server.address", address);
     }
     subject.record(core, &span);
     span

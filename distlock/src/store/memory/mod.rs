@@ -80,6 +80,7 @@ impl MemoryStore {
 
     pub(crate) fn into_opened_store(self) -> OpenedStore {
         OpenedStore {
+            system: "memory",
             identity: self.identity().clone(),
             store: Box::new(self),
             address: None,

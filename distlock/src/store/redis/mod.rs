@@ -68,6 +68,7 @@ impl RedisStore {
             tokio::spawn(node.while_open(Box::pin(task)));
         }
         OpenedStore {
+            system: "redis",
             store: Box::new(RedisStore { node }),
             identity: config.identity().into(),
             address: Some(config.address().into()),

@@ -65,6 +65,7 @@ impl ClusterStore {
             refresh: tokio::spawn(refresh).abort_handle(),
         };
         OpenedStore {
+            system: "redis",
             store: Box::new(store),
             identity: config.identity().into(),
             address: Some(config.address().into()),

@@ -110,6 +110,7 @@ impl QuorumStore {
         client: Client,
     ) -> OpenedStore {
         OpenedStore {
+            system: "redis",
             store: Box::new(Self::open(config, hosts, client)),
             identity: config.identity().into(),
             address: Some(config.address().into()),

@@ -1,0 +1,226 @@
+//! A connection that is reopened when it ends.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::error::Outage;
+use crate::observer::event::Connection;
+use crate::protocol::store_error::StoreError;
+use crate::store::availability::{Availability, ConnectionLoss, OutageCause};
+use crate::store::postgres::client::PostgresClient;
+use crate::store::postgres::decode::column;
+use crate::store::postgres::errors::classify;
+use crate::store::postgres::session::{Session, closed_error};
+use crate::store::{BoxFuture, StoreResult};
+use crate::util::backoff::Backoff;
+use crate::util::sync::{lock, wait_until};
+
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
+
+/// Lower limit of the time to open a connection: a server under load plans statements for long.
+const MIN_OPEN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Opens a session of this link.
+pub(super) type Opener = Box<dyn Fn() -> BoxFuture<'static, StoreResult<Session>> + Send + Sync>;
+
+/// Called when a session is up, with true if it replaces another, and when it is down.
+pub(super) type OnChange = Box<dyn Fn(LinkChange) + Send + Sync>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LinkChange {
+    /// A session is up; true if it replaces one that was lost.
+    Up(bool),
+    Down,
+}
+
+#[derive(Clone)]
+enum LinkState {
+    /// The first attempt has not ended.
+    Opening,
+    Up(Arc<Session>),
+    Down(StoreError),
+    Closed,
+}
+
+/// A connection that is reopened when it ends. It is closed when it is dropped.
+pub(super) struct Link {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    client: Arc<PostgresClient>,
+    availability: Arc<Availability>,
+    kind: Connection,
+    open: Opener,
+    on_change: OnChange,
+    state: Mutex<LinkState>,
+    close: CancellationToken,
+}
+
+impl Link {
+    /// Opens the connection on the current runtime.
+    pub(super) fn spawn(
+        client: Arc<PostgresClient>,
+        availability: Arc<Availability>,
+        kind: Connection,
+        open: Opener,
+        on_change: OnChange,
+    ) -> Self {
+        let inner = Arc::new(Inner {
+            client,
+            availability,
+            kind,
+            open,
+            on_change,
+            state: Mutex::new(LinkState::Opening),
+            close: CancellationToken::new(),
+        });
+        let task = inner.clone();
+        tokio::spawn(async move {
+            task.close.run_until_cancelled(task.run()).await;
+            if matches!(&*lock(&task.state), LinkState::Up(_)) {
+                task.availability.connection_down(task.kind);
+            }
+            task.set(LinkState::Closed);
+        });
+        Link { inner }
+    }
+
+    /// Returns the current session, or why there is none.
+    pub(super) fn session(&self) -> StoreResult<Arc<Session>> {
+        let error = match &*lock(&self.inner.state) {
+            LinkState::Up(session) => return Ok(session.clone()),
+            LinkState::Down(error) => error.clone(),
+            LinkState::Opening => {
+                StoreError::new(Outage::Unreachable, "the first connection is being opened")
+            }
+            LinkState::Closed => closed_error(),
+        };
+        Err(error.at(&self.inner.client.address).mark_unsent())
+    }
+
+    /// Waits until a session is open, or the link is closed for good.
+    pub(super) async fn ready(&self) {
+        let is_settled = || {
+            matches!(
+                &*lock(&self.inner.state),
+                LinkState::Up(_) | LinkState::Closed
+            )
+        };
+        wait_until(&self.inner.client.state.changed, || {
+            is_settled().then_some(())
+        })
+        .await;
+    }
+
+    pub(super) fn close(&self) {
+        self.inner.close.cancel();
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Inner {
+    fn set(&self, state: LinkState) {
+        let previous = std::mem::replace(&mut *lock(&self.state), state);
+        self.client.state.changed.notify_waiters();
+        // Callers may still hold it.
+        if let LinkState::Up(session) = previous {
+            session.close(&closed_error());
+        }
+    }
+
+    async fn run(&self) {
+        let (mut loss, mut backoff) = (None, BACKOFF);
+        loop {
+            match self.open_in_time().await {
+                Ok(session) => {
+                    backoff.reset();
+                    let session = Arc::new(session);
+                    let replaces = loss.is_some();
+                    self.set(LinkState::Up(session.clone()));
+                    self.availability.connection_up(self.kind, loss.take());
+                    (self.on_change)(LinkChange::Up(replaces));
+                    let error = self.until_lost(&session).await;
+                    session.close(&error);
+                    (self.on_change)(LinkChange::Down);
+                    self.set(LinkState::Down(error));
+                    loss = Some(ConnectionLoss {
+                        since: self.availability.connection_down(self.kind),
+                        is_harmless: false,
+                    });
+                }
+                Err(mut error) => {
+                    // The server was the right one before, and may be again.
+                    if loss.is_some() && error.outage == Outage::Misconfigured {
+                        error.outage = Outage::NotReady;
+                    }
+                    let cause = OutageCause::Disconnected(self.kind);
+                    self.availability.report(cause, &error);
+                    self.set(LinkState::Down(error));
+                    let [random, ..] = self.client.random.next().to_be_bytes();
+                    let pause = backoff.next_delay() / 2;
+                    tokio::time::sleep(pause + pause * u32::from(random) / 255).await;
+                }
+            }
+        }
+    }
+
+    async fn open_in_time(&self) -> StoreResult<Session> {
+        // A part of the time of `connect`, because another attempt may succeed.
+        let limit = (self.client.config.connect_timeout / 4 * 3).max(MIN_OPEN_TIMEOUT);
+        let opened = tokio::time::timeout(limit, (self.open)()).await;
+        opened.unwrap_or_else(|_| Err(StoreError::timed_out(limit)))
+    }
+
+    /// Waits until the session ends, or the server no longer works for it, and returns why.
+    async fn until_lost(&self, session: &Session) -> StoreError {
+        loop {
+            tokio::select! {
+                biased;
+                error = session.ended() => return error,
+                () = session.stalled.notified() => {}
+            }
+            if let Err(error) = self.check(session).await {
+                return error;
+            }
+        }
+    }
+
+    /// Asks the server over another connection whether it works for a session that does not reply.
+    /// It does while it waits for its disk or its standby: then another connection would not help,
+    /// and each would leave a busy process in the server.
+    async fn check(&self, session: &Session) -> StoreResult<()> {
+        let lost = StoreError::new(Outage::TimedOut, "the connection no longer replies");
+        let is_direct = self.client.is_direct.get().copied().unwrap_or(false);
+        if !is_direct {
+            return Err(lost);
+        }
+        let asking = async {
+            let other =
+                Session::open_unchecked(&self.client, false, Arc::new(|_| {}), true).await?;
+            let query = format!(
+                "SELECT count(*) AS busy FROM pg_stat_activity WHERE pid = {} AND state = 'active'",
+                session.backend
+            );
+            let rows = other
+                .client
+                .query_typed(&query, &[])
+                .await
+                .map_err(classify)?;
+            rows.first().map_or(Ok(0), |row| column::<i64>(row, "busy"))
+        };
+        let limit = self.client.config.connect_timeout.max(MIN_OPEN_TIMEOUT);
+        match tokio::time::timeout(limit, asking).await {
+            Ok(Ok(0)) | Err(_) => Err(lost),
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(error),
+        }
+    }
+}

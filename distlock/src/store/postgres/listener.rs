@@ -1,0 +1,212 @@
+//! The session that listens for messages, holds the client's door, and renews.
+//!
+//! Before version 19, PostgreSQL wakes every listening session of the database for each message. So
+//! a client listens only while one of its calls waits, and for a moment after.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::{Mutex, Notify};
+use tokio_postgres::types::Type;
+
+use crate::observer::event::Connection;
+use crate::store::availability::Availability;
+use crate::store::postgres::client::{Door, PostgresClient};
+use crate::store::postgres::decode::column;
+use crate::store::postgres::errors::classify;
+use crate::store::postgres::link::{Link, LinkChange};
+use crate::store::postgres::session::{MessageHandler, Session};
+use crate::store::{StoreEvent, StoreResult};
+use crate::util::sync::lock;
+
+/// How long the client listens after its last call has waited.
+pub(super) const LISTENS_ON: Duration = Duration::from_secs(5);
+
+/// How long a message may take before it counts as lost.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The message by which a client finds out whether messages arrive.
+const PROBE: &str = "probe";
+
+pub(super) struct Listener {
+    pub(super) link: Link,
+    client: Arc<PostgresClient>,
+    /// Held while `LISTEN` or `UNLISTEN` runs.
+    toggle: Mutex<()>,
+}
+
+impl Listener {
+    pub(super) fn spawn(client: Arc<PostgresClient>, availability: Arc<Availability>) -> Self {
+        let (opening, changing) = (client.clone(), client.clone());
+        let link = Link::spawn(
+            client.clone(),
+            availability,
+            Connection::Renewals,
+            Box::new(move || Box::pin(open(opening.clone()))),
+            Box::new(move |change| on_change(&changing, change)),
+        );
+        Listener {
+            link,
+            client,
+            toggle: Mutex::new(()),
+        }
+    }
+
+    /// Begins to listen, unless the client does. Without a door, messages may not arrive, and
+    /// queue checks find the grants.
+    pub(super) async fn listen(&self, timeout: Duration) -> StoreResult<()> {
+        let _toggling = self.toggle.lock().await;
+        let client = &self.client;
+        if client.current_door().is_none() || client.is_listening.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let session = self.link.session()?;
+        let listening = listen(client, &session);
+        // If it takes longer, queue checks find the grant.
+        if let Ok(result) = tokio::time::timeout(timeout, listening).await {
+            result?;
+        }
+        Ok(())
+    }
+
+    /// Stops to listen, unless a call has waited a moment ago.
+    pub(super) async fn listen_no_longer(&self) {
+        let client = &self.client;
+        if !client.is_listening.load(Ordering::SeqCst) || client.has_waited_within(LISTENS_ON) {
+            return;
+        }
+        let _toggling = self.toggle.lock().await;
+        let Ok(session) = self.link.session() else {
+            return;
+        };
+        client.is_listening.store(false, Ordering::SeqCst);
+        // A call that saw the client listen has recorded its wait before.
+        let text = if client.has_waited_within(LISTENS_ON) {
+            client.is_listening.store(true, Ordering::SeqCst);
+            return;
+        } else {
+            format!("UNLISTEN \"{}\"", client.channel())
+        };
+        // If it fails, the session has ended, or the next attempt works.
+        if session.client.batch_execute(&text).await.is_err() {
+            client.is_listening.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+fn on_change(client: &PostgresClient, change: LinkChange) {
+    match change {
+        LinkChange::Up(true) => {
+            (client.events)(StoreEvent::RenewNow);
+            // What waits has the door of the lost session.
+            if client.current_door().is_some() {
+                (client.events)(StoreEvent::Reacquire);
+            }
+        }
+        LinkChange::Up(false) => {}
+        LinkChange::Down => {
+            lock(&client.door).is_held = false;
+            client.is_listening.store(false, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Opens the session. The first one finds out whether messages arrive.
+async fn open(client: Arc<PostgresClient>) -> StoreResult<Session> {
+    let arrived = Arc::new(Notify::new());
+    let handler: MessageHandler = {
+        let (client, arrived) = (Arc::downgrade(&client), arrived.clone());
+        Arc::new(move |text| {
+            if text == PROBE {
+                arrived.notify_one();
+            } else if let Some(client) = client.upgrade() {
+                client.handle_message(text);
+            }
+        })
+    };
+    let session = match client.is_direct.get() {
+        Some(is_direct) => Session::open(&client, *is_direct, handler).await?,
+        None => {
+            let session = Session::open_unchecked(&client, false, handler, true).await?;
+            let is_direct = probe(&client, &session, &arrived).await?;
+            // Fails if it was set meanwhile, which no other task does.
+            let _ = client.is_direct.set(is_direct);
+            session.settle(is_direct).await?
+        }
+    };
+    if client.is_direct.get() == Some(&true) {
+        take_door(&client, &session).await?;
+        if client.has_waited_within(LISTENS_ON) {
+            listen(&client, &session).await?;
+        }
+    }
+    Ok(session)
+}
+
+/// Returns true if a message of another connection arrives, so that nothing in between gives this
+/// session's transactions to several connections.
+async fn probe(client: &PostgresClient, session: &Session, arrived: &Notify) -> StoreResult<bool> {
+    let channel = client.channel();
+    let listen = format!("LISTEN \"{channel}\"");
+    session
+        .client
+        .batch_execute(&listen)
+        .await
+        .map_err(classify)?;
+    let other = Session::open_unchecked(client, false, Arc::new(|_| {}), true).await?;
+    let notify = "SELECT pg_notify($1, $2)";
+    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
+        [(&channel, Type::TEXT), (&PROBE, Type::TEXT)];
+    other
+        .client
+        .query_typed(notify, &parameters)
+        .await
+        .map_err(classify)?;
+    let is_direct = tokio::time::timeout(PROBE_TIMEOUT, arrived.notified())
+        .await
+        .is_ok();
+    let unlisten = format!("UNLISTEN \"{channel}\"");
+    session
+        .client
+        .batch_execute(&unlisten)
+        .await
+        .map_err(classify)?;
+    Ok(is_direct)
+}
+
+async fn listen(client: &PostgresClient, session: &Session) -> StoreResult<()> {
+    let text = format!("LISTEN \"{}\"", client.channel());
+    session
+        .client
+        .batch_execute(&text)
+        .await
+        .map_err(classify)?;
+    client.is_listening.store(true, Ordering::SeqCst);
+    Ok(())
+}
+
+/// Takes the client's door: the last one if it is free, so that holds and waiters keep theirs.
+async fn take_door(client: &PostgresClient, session: &Session) -> StoreResult<()> {
+    let mut number = lock(&client.door).number;
+    loop {
+        if number == 0 {
+            // 62 bits, because other programs use advisory locks with small or negative numbers.
+            number = (client.random.next() >> 2 | 1 << 61).cast_signed();
+        }
+        let query = "SELECT pg_try_advisory_lock($1) AS taken";
+        let rows = session
+            .client
+            .query_typed(query, &[(&number, Type::INT8)])
+            .await;
+        let rows = rows.map_err(classify)?;
+        if rows.first().map_or(Ok(false), |row| column(row, "taken"))? {
+            *lock(&client.door) = Door {
+                number,
+                is_held: true,
+            };
+            return Ok(());
+        }
+        number = 0;
+    }
+}

@@ -1,0 +1,632 @@
+//! The store in PostgreSQL. Only this module uses `tokio-postgres`.
+//!
+//! The rules are in `sql/functions.sql`: a verb there is a command here, one statement and one
+//! transaction. A client has a `pool` of connections for commands, and a `listener`, which receives
+//! grants, shows that the client is alive, and renews. Each is a `link`, which reopens its `session`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use crate::error::LockKind;
+use crate::error::Outage;
+use crate::fencing::FencingToken;
+use crate::key::LockKey;
+use crate::protocol::kind::Kind;
+use crate::protocol::messages::{
+    Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirm, Confirmation, DeleteRecord,
+    Downgrade, Inspect, Inspection, List, Proof, Release, ReleaseReply, RenewReply, Renewal,
+    RenewalFailure, RevokeHolds, RevokeReply,
+};
+use crate::protocol::store_error::StoreError;
+use crate::store::availability::{Availability, OutageCause};
+use crate::store::client_id::join_name;
+use crate::store::postgres::client::PostgresClient;
+use crate::store::postgres::decode::{column, holders, kind, record, server_time, token, waiters};
+use crate::store::postgres::errors::malformed;
+use crate::store::postgres::listener::{LISTENS_ON, Listener};
+use crate::store::postgres::pool::Pool;
+use crate::store::postgres::session::Session;
+use crate::store::postgres::verbs::Verb;
+use crate::store::{Capabilities, LockStore, OpenedStore, StoreEvent, StoreResult};
+use crate::util::clock::BootInstant;
+
+pub(crate) mod client;
+pub(crate) mod config;
+mod decode;
+mod errors;
+pub(crate) mod install;
+mod link;
+mod listener;
+mod pool;
+mod session;
+mod verbs;
+
+/// The number of acquires after which expired rows of one page are removed.
+const ACQUIRES_PER_SWEEP: u64 = 64;
+
+/// Upper limit of the pages that are swept at once.
+const MAX_SWEEPS: u64 = 50;
+
+/// Each client sweeps this often, also without acquires.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
+
+const SWEEP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// One client of a database.
+pub(crate) struct PostgresStore {
+    shared: Arc<Shared>,
+}
+
+/// The connections of a client.
+struct Shared {
+    client: Arc<PostgresClient>,
+    availability: Arc<Availability>,
+    pool: Pool,
+    listener: Listener,
+    /// Acquires since the last sweep.
+    acquires: AtomicU64,
+}
+
+impl PostgresStore {
+    /// Opens the connections in the background, on the current runtime.
+    pub(crate) fn connect_lazy(client: PostgresClient) -> OpenedStore {
+        let client = Arc::new(client);
+        let availability = Arc::new(Availability::new(
+            &client.address,
+            &client.config.namespace,
+            client.clock.clone(),
+            client.reports.clone(),
+            client.state.clone(),
+        ));
+        let shared = Arc::new(Shared {
+            pool: Pool::spawn(client.clone(), availability.clone()),
+            listener: Listener::spawn(client.clone(), availability.clone()),
+            availability,
+            acquires: AtomicU64::new(0),
+            client,
+        });
+        let housekeeping = Arc::downgrade(&shared);
+        tokio::spawn(async move {
+            let mut swept_at = BootInstant(0);
+            loop {
+                tokio::time::sleep(LISTENS_ON).await;
+                let Some(shared) = housekeeping.upgrade() else {
+                    return;
+                };
+                shared.keep_house(&mut swept_at).await;
+            }
+        });
+        OpenedStore {
+            system: "postgresql",
+            identity: shared.client.config.identity().into(),
+            address: Some(shared.client.address.clone()),
+            store: Box::new(PostgresStore { shared }),
+            capabilities: Capabilities::POSTGRES,
+        }
+    }
+}
+
+impl Shared {
+    async fn keep_house(&self, swept_at: &mut BootInstant) {
+        self.listener.listen_no_longer().await;
+        self.pool.close_idle();
+        let now = self.client.clock.now();
+        let pages = self
+            .acquires
+            .swap(0, Ordering::Relaxed)
+            .div_ceil(ACQUIRES_PER_SWEEP);
+        let is_due = now.since(*swept_at) >= SWEEP_INTERVAL;
+        for _ in 0..pages.min(MAX_SWEEPS).max(u64::from(is_due)) {
+            *swept_at = now;
+            if self.command(Verb::Sweep, &[], SWEEP_TIMEOUT).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Runs a verb over a connection for commands. Returns its rows, and when it was sent.
+    async fn command(
+        &self,
+        verb: Verb,
+        parameters: &[&(dyn ToSql + Sync)],
+        timeout: Duration,
+    ) -> StoreResult<(BootInstant, Vec<Row>)> {
+        let session = self.pool.session()?;
+        self.command_on(&session, verb, parameters, timeout).await
+    }
+
+    async fn command_on(
+        &self,
+        session: &Session,
+        verb: Verb,
+        parameters: &[&(dyn ToSql + Sync)],
+        timeout: Duration,
+    ) -> StoreResult<(BootInstant, Vec<Row>)> {
+        let sent_at = self.client.clock.now();
+        let reply = session.run(&self.client, verb, parameters, timeout).await;
+        match reply {
+            Ok(rows) => Ok((sent_at, rows)),
+            Err(error) => {
+                let error = error.at(&self.client.address);
+                // Reports a server that replies but refuses.
+                if error.outage.is_rejection() {
+                    self.availability.report(OutageCause::Rejecting, &error);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn proof(&self, sent_at: BootInstant, token: FencingToken) -> Proof {
+        Proof { sent_at, token }
+    }
+
+    /// Records the server's time in a reply.
+    fn learn_time(&self, sent_at: BootInstant, row: &Row) -> StoreResult<()> {
+        if let Some(time) = server_time(row)? {
+            self.client.server_clock.update(sent_at, time);
+        }
+        Ok(())
+    }
+
+    fn fence_ttl(&self) -> i64 {
+        long(self.client.settings.fence_ttl)
+    }
+
+    /// Acquires, and waits in the queue for up to `wait`.
+    async fn acquire(
+        &self,
+        acquire: &Acquire<'_>,
+        wait: Duration,
+        timeout: Duration,
+    ) -> StoreResult<AcquireReply> {
+        let (client, target) = (&self.client, &acquire.target);
+        let (name, once) = (client.name(target.key), acquire.once);
+        let apply_by = client.server_clock.apply_by(client.clock.now(), timeout);
+        let holder_name = join_name(&client.settings.client_name, acquire.metadata, false);
+        let parameters: [&(dyn ToSql + Sync); 17] = [
+            &name,
+            &client.uuid,
+            &client.current_door(),
+            &target.owner.0.cast_signed(),
+            &kind_letter(target.kind),
+            &int(target.kind.capacity()),
+            &int(target.kind.weight()),
+            &short(target.timing.lease),
+            &short(target.timing.ttl()),
+            &long(wait),
+            &apply_by.0.cast_signed(),
+            &self.fence_ttl(),
+            &int(client.settings.max_waiters),
+            &&*holder_name,
+            &once.map(|once| &*once.selector),
+            &once.map(|once| long(once.gap)),
+            &once.map(|once| long(once.ttl)),
+        ];
+        let (sent_at, rows) = self.command(Verb::Acquire, &parameters, timeout).await?;
+        let row = one(&rows)?;
+        self.learn_time(sent_at, row)?;
+        let held = kind(row, "held_kind", "held_capacity")?;
+        if let Some(event) = StoreEvent::other_permits(acquire, held) {
+            (client.events)(event);
+        }
+        let lines = || column::<Option<Vec<&str>>>(row, "holders").map(Option::unwrap_or_default);
+        let at = server_time(row)?.unwrap_or_default();
+        let named = || Ok::<_, StoreError>(holders(&client.id, at, &lines()?));
+        let reply: i8 = column(row, "reply")?;
+        Ok(match reply as u8 {
+            b'H' => {
+                self.availability.clear(OutageCause::Rejecting);
+                AcquireReply::Held(self.proof(sent_at, held_token(row)?))
+            }
+            b'Q' => {
+                self.availability.clear(OutageCause::Rejecting);
+                AcquireReply::Queued(named()?)
+            }
+            b'B' => AcquireReply::Busy(named()?),
+            b'F' => AcquireReply::Full(named()?),
+            b'L' => AcquireReply::Late,
+            b'R' => AcquireReply::AlreadyRan(record(lines()?.first().copied().unwrap_or(""))?),
+            b'W' => AcquireReply::WrongKind {
+                existing: held.ok_or_else(|| malformed("no kind"))?,
+                holders: named()?,
+            },
+            _ => return Err(malformed("an unknown result of an acquire")),
+        })
+    }
+
+    /// Extends one batch of holds of any kinds.
+    async fn renew(&self, batch: &[Renewal<'_>], timeout: Duration) -> StoreResult<RenewReply> {
+        let client = &self.client;
+        let names: Vec<_> = batch
+            .iter()
+            .map(|one| client.name(one.target.key))
+            .collect();
+        let owners: Vec<_> = batch
+            .iter()
+            .map(|one| one.target.owner.0.cast_signed())
+            .collect();
+        let tokens: Vec<_> = batch.iter().map(|one| one.token.as_i64()).collect();
+        let ttls: Vec<_> = batch
+            .iter()
+            .map(|one| short(one.target.timing.ttl()))
+            .collect();
+        let parameters: [&(dyn ToSql + Sync); 6] = [
+            &names,
+            &client.uuid,
+            &owners,
+            &tokens,
+            &ttls,
+            &client.current_door(),
+        ];
+        // A connection of their own, so that no command delays them; any other if that is down.
+        let session = self
+            .listener
+            .link
+            .session()
+            .or_else(|_| self.pool.session())?;
+        let renewing = self.command_on(&session, Verb::Renew, &parameters, timeout);
+        let (sent_at, rows) = renewing.await?;
+        let mut failures = Vec::new();
+        for row in &rows {
+            let index: i32 = column(row, "index")?;
+            let index = usize::try_from(index - 1)
+                .ok()
+                .filter(|index| *index < batch.len());
+            let index = index.ok_or_else(|| malformed("an index that is none"))?;
+            let failure: i8 = column(row, "failure")?;
+            let failure = match failure as u8 {
+                b'G' => RenewalFailure::Gone,
+                b'R' => RenewalFailure::Revoked,
+                _ => RenewalFailure::Error(StoreError::new(
+                    Outage::NotReady,
+                    "another transaction had locked the row of the hold",
+                )),
+            };
+            failures.push((index, failure));
+        }
+        Ok(RenewReply { sent_at, failures })
+    }
+}
+
+impl Drop for PostgresStore {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+#[async_trait]
+impl LockStore for PostgresStore {
+    async fn acquire(&self, acquire: &Acquire<'_>, timeout: Duration) -> StoreResult<AcquireReply> {
+        let Shared {
+            client, listener, ..
+        } = &*self.shared;
+        self.shared.acquires.fetch_add(1, Ordering::Relaxed);
+        if acquire.wait.is_zero() {
+            return self.shared.acquire(acquire, Duration::ZERO, timeout).await;
+        }
+        client.note_wait();
+        let listens = client.is_listening.load(Ordering::SeqCst) || client.current_door().is_none();
+        if listens {
+            return self.shared.acquire(acquire, acquire.wait, timeout).await;
+        }
+        // Most locks are free: for those, the client need not listen.
+        let started = client.clock.now();
+        let tried = self
+            .shared
+            .acquire(acquire, Duration::ZERO, timeout)
+            .await?;
+        if !matches!(tried, AcquireReply::Busy(_)) {
+            return Ok(tried);
+        }
+        let left = || timeout.saturating_sub(client.clock.now().since(started));
+        listener.listen(left()).await?;
+        self.shared.acquire(acquire, acquire.wait, left()).await
+    }
+
+    async fn acquire_all(
+        &self,
+        acquires: &[Acquire<'_>],
+        timeout: Duration,
+    ) -> StoreResult<Option<Proof>> {
+        let client = &self.shared.client;
+        let Some(first) = acquires.first() else {
+            return Ok(None);
+        };
+        // In ascending order, so that no two calls wait for each other.
+        let owners: BTreeMap<_, _> = acquires
+            .iter()
+            .map(|acquire| {
+                let target = &acquire.target;
+                (client.name(target.key), target.owner.0.cast_signed())
+            })
+            .collect();
+        let (names, owners): (Vec<_>, Vec<_>) = owners.into_iter().unzip();
+        let apply_by = client.server_clock.apply_by(client.clock.now(), timeout);
+        let holder_name = join_name(&client.settings.client_name, first.metadata, false);
+        let parameters: [&(dyn ToSql + Sync); 8] = [
+            &names,
+            &client.uuid,
+            &client.current_door(),
+            &owners,
+            &short(first.target.timing.ttl()),
+            &apply_by.0.cast_signed(),
+            &self.shared.fence_ttl(),
+            &&*holder_name,
+        ];
+        let acquiring = self.shared.command(Verb::AcquireAll, &parameters, timeout);
+        let (sent_at, rows) = acquiring.await?;
+        let row = one(&rows)?;
+        self.shared.learn_time(sent_at, row)?;
+        let reply: i8 = column(row, "reply")?;
+        if reply as u8 != b'H' {
+            return Ok(None);
+        }
+        Ok(Some(self.shared.proof(sent_at, held_token(row)?)))
+    }
+
+    async fn confirm(&self, confirm: &Confirm<'_>, timeout: Duration) -> StoreResult<Confirmation> {
+        let (client, target) = (&self.shared.client, &confirm.target);
+        let parameters: [&(dyn ToSql + Sync); 6] = [
+            &client.name(target.key),
+            &client.uuid,
+            &target.owner.0.cast_signed(),
+            &short(target.timing.ttl()),
+            &confirm.once.map(|once| &*once.selector),
+            &confirm.once.map(|once| long(once.gap)),
+        ];
+        let confirming = self.shared.command(Verb::Confirm, &parameters, timeout);
+        let (sent_at, rows) = confirming.await?;
+        let row = one(&rows)?;
+        self.shared.learn_time(sent_at, row)?;
+        if let Some(ran) = column::<Option<&str>>(row, "ran")? {
+            return Ok(Confirmation::AlreadyRan(record(ran)?));
+        }
+        let proof = token(row)?.map(|token| self.shared.proof(sent_at, token));
+        Ok(proof.into())
+    }
+
+    async fn renew(&self, batch: &[Renewal<'_>], timeout: Duration) -> StoreResult<RenewReply> {
+        self.shared.renew(batch, timeout).await
+    }
+
+    async fn downgrade(
+        &self,
+        downgrade: &Downgrade<'_>,
+        timeout: Duration,
+    ) -> StoreResult<Option<Proof>> {
+        let (client, target) = (&self.shared.client, &downgrade.target);
+        let parameters: [&(dyn ToSql + Sync); 6] = [
+            &client.name(target.key),
+            &client.uuid,
+            &target.owner.0.cast_signed(),
+            &downgrade.token.as_i64(),
+            &short(target.timing.ttl()),
+            &self.shared.fence_ttl(),
+        ];
+        let downgrading = self.shared.command(Verb::Downgrade, &parameters, timeout);
+        let (sent_at, rows) = downgrading.await?;
+        let row = one(&rows)?;
+        self.shared.learn_time(sent_at, row)?;
+        Ok(token(row)?.map(|token| self.shared.proof(sent_at, token)))
+    }
+
+    async fn release(&self, release: &Release<'_>, timeout: Duration) -> StoreResult<ReleaseReply> {
+        let (client, target) = (&self.shared.client, &release.target);
+        let cancel_until = release
+            .unanswered_until
+            .map(|_| client.server_clock.latest_apply_by());
+        let success = release.success;
+        let parameters: [&(dyn ToSql + Sync); 10] = [
+            &client.name(target.key),
+            &client.uuid,
+            &target.owner.0.cast_signed(),
+            &short(release.keep_for),
+            &self.shared.fence_ttl(),
+            &cancel_until.unwrap_or_default().0.cast_signed(),
+            &success.map(|(_, token)| token.as_i64()),
+            &success.map(|(once, _)| &*once.selector),
+            &success.map(|(once, _)| long(once.gap)),
+            &success.map(|(once, _)| long(once.ttl)),
+        ];
+        let releasing = self.shared.command(Verb::Release, &parameters, timeout);
+        let (_, rows) = releasing.await?;
+        let row = one(&rows)?;
+        Ok(ReleaseReply {
+            was_held: column(row, "was_held")?,
+            repeat_after: None,
+            is_recorded: column(row, "is_recorded")?,
+        })
+    }
+
+    async fn check_queues(
+        &self,
+        checks: &[CheckQueue],
+        timeout: Duration,
+    ) -> StoreResult<Vec<CheckQueueReply>> {
+        let client = &self.shared.client;
+        client.note_wait();
+        // A client that lost its listening session listens again.
+        self.shared.listener.listen(timeout).await?;
+        let names: Vec<_> = checks.iter().map(|check| client.name(&check.key)).collect();
+        let (mut firsts, mut owners) = (Vec::new(), Vec::new());
+        for check in checks {
+            firsts.push(i32::try_from(owners.len() + 1).unwrap_or(i32::MAX));
+            owners.extend(check.owners.iter().map(|owner| owner.0.cast_signed()));
+        }
+        let parameters: [&(dyn ToSql + Sync); 6] = [
+            &client.uuid,
+            &client.current_door(),
+            &names,
+            &firsts,
+            &owners,
+            &self.shared.fence_ttl(),
+        ];
+        let checking = self.shared.command(Verb::CheckQueues, &parameters, timeout);
+        let (sent_at, rows) = checking.await?;
+        if rows.len() != checks.len() {
+            return Err(malformed("another number of rows"));
+        }
+        let mut replies = Vec::with_capacity(rows.len());
+        for (row, check) in rows.iter().zip(checks) {
+            self.shared.learn_time(sent_at, row)?;
+            let at = server_time(row)?.unwrap_or_default();
+            let named = |name| {
+                let indexes: Vec<i32> = column(row, name)?;
+                let owner = |index: i32| usize::try_from(index - 1).ok();
+                let owners = indexes.into_iter().filter_map(owner);
+                let owners = owners.filter_map(|index| check.owners.get(index).copied());
+                Ok::<_, StoreError>(owners.collect())
+            };
+            let lines: Vec<&str> = column(row, "holders")?;
+            replies.push(CheckQueueReply::Checked {
+                kind: kind(row, "kind", "capacity")?,
+                holders: holders(&client.id, at, &lines),
+                holding: named("holding")?,
+                missing: named("missing")?,
+                is_unfinished: false,
+            });
+        }
+        Ok(replies)
+    }
+
+    async fn inspect(&self, inspect: &Inspect<'_>, timeout: Duration) -> StoreResult<Inspection> {
+        let client = &self.shared.client;
+        let max_listed = i32::try_from(inspect.max_listed).unwrap_or(i32::MAX);
+        let parameters: [&(dyn ToSql + Sync); 2] = [&client.name(inspect.key), &max_listed];
+        let inspecting = self.shared.command(Verb::Inspect, &parameters, timeout);
+        let (sent_at, rows) = inspecting.await?;
+        let row = one(&rows)?;
+        self.shared.learn_time(sent_at, row)?;
+        let at = server_time(row)?.unwrap_or_default();
+        let lines: Vec<&str> = column(row, "holders")?;
+        let holders = holders(&client.id, at, &lines);
+        let lines: Vec<&str> = column(row, "waiters")?;
+        let last_token: Option<i64> = column(row, "last_token")?;
+        let ran: Option<&str> = column(row, "ran")?;
+        let length: i64 = column(row, "queue_length")?;
+        Ok(Inspection {
+            kind: kind(row, "kind", "capacity")?,
+            expires_in: holders.iter().filter_map(|holder| holder.expires_in).max(),
+            holders,
+            queue_length: u64::try_from(length).unwrap_or(0),
+            waiters: waiters(&client.id, &lines),
+            last_token: last_token
+                .and_then(|token| u64::try_from(token).ok())
+                .map(FencingToken::new),
+            record: ran.map(record).transpose()?,
+            ..Inspection::default()
+        })
+    }
+
+    async fn list(&self, list: &List<'_>, timeout: Duration) -> StoreResult<Vec<LockKey>> {
+        let client = &self.shared.client;
+        let prefix = format!("{}{}", client.prefix, list.prefix);
+        let (_, rows) = self.shared.command(Verb::List, &[&prefix], timeout).await?;
+        let keys = rows.iter().map(|row| column::<&str>(row, "list"));
+        let keys = keys.filter_map(|name| name.map(|name| client.key(name)).transpose());
+        keys.collect()
+    }
+
+    async fn revoke(
+        &self,
+        revoke: &RevokeHolds<'_>,
+        timeout: Duration,
+    ) -> StoreResult<RevokeReply> {
+        let client = &self.shared.client;
+        let tokens: Vec<_> = revoke.tokens.iter().map(|token| token.as_i64()).collect();
+        let parameters: [&(dyn ToSql + Sync); 6] = [
+            &client.name(revoke.key),
+            &client.uuid,
+            &tokens,
+            &revoke.delete,
+            &client.settings.client_name,
+            &self.shared.fence_ttl(),
+        ];
+        let (_, rows) = self
+            .shared
+            .command(Verb::Revoke, &parameters, timeout)
+            .await?;
+        let row = one(&rows)?;
+        let reply: i8 = column(row, "reply")?;
+        Ok(match reply as u8 {
+            b'R' => RevokeReply::Revoked(held_token(row)?),
+            b'D' => RevokeReply::Deleted(held_token(row)?),
+            _ => RevokeReply::NotHeld,
+        })
+    }
+
+    async fn delete_record(
+        &self,
+        delete: &DeleteRecord<'_>,
+        timeout: Duration,
+    ) -> StoreResult<Result<bool, String>> {
+        let name = self.shared.client.name(delete.key);
+        let parameters: [&(dyn ToSql + Sync); 2] = [&name, &delete.selector];
+        let deleting = self
+            .shared
+            .command(Verb::DeleteRecord, &parameters, timeout);
+        let (_, rows) = deleting.await?;
+        Ok(Ok(column(one(&rows)?, "delete_record")?))
+    }
+
+    async fn ready(&self) {
+        self.shared.pool.link.ready().await;
+    }
+
+    fn connected(&self) -> Result<bool, StoreError> {
+        let links = [&self.shared.pool.link, &self.shared.listener.link];
+        let errors = links.into_iter().filter_map(|link| link.session().err());
+        // An error that does not pass by itself takes precedence.
+        errors
+            .min_by_key(|error| error.outage.is_transient())
+            .map_or(Ok(true), Err)
+    }
+
+    fn unavailable(&self) -> Option<StoreError> {
+        self.shared.pool.link.session().err()
+    }
+
+    fn close(&self) {
+        self.shared.pool.close();
+        self.shared.listener.link.close();
+    }
+}
+
+/// Returns the only row of a reply.
+fn one(rows: &[Row]) -> StoreResult<&Row> {
+    rows.first().ok_or_else(|| malformed("no row"))
+}
+
+fn held_token(row: &Row) -> StoreResult<FencingToken> {
+    token(row)?.ok_or_else(|| malformed("no token"))
+}
+
+fn kind_letter(kind: Kind) -> i8 {
+    let letter = match kind.lock_kind() {
+        LockKind::Mutex => b'm',
+        LockKind::ReadWrite => b'r',
+        LockKind::Semaphore { .. } => b'p',
+    };
+    letter.cast_signed()
+}
+
+/// Returns milliseconds, rounded up so that no hold is too short.
+fn long(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
+}
+
+/// Returns milliseconds of at most 24 days, more than the longest lease.
+fn short(duration: Duration) -> i32 {
+    i32::try_from(long(duration)).unwrap_or(i32::MAX)
+}
+
+fn int(number: u32) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}

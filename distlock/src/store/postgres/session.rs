@@ -1,0 +1,398 @@
+//! One connection to the database.
+
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{Notify, OnceCell, SetOnce};
+use tokio::task::AbortHandle;
+use tokio_postgres::config::Host;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Row, Statement};
+
+use crate::error::Outage;
+use crate::protocol::store_error::StoreError;
+use crate::store::StoreResult;
+use crate::store::net;
+#[cfg(feature = "tls")]
+use crate::store::net::tls::{self, TlsFailure};
+use crate::store::postgres::client::PostgresClient;
+use crate::store::postgres::config::PostgresConfig;
+use crate::store::postgres::decode::column;
+use crate::store::postgres::errors::{classify, malformed, of_io};
+use crate::store::postgres::install;
+use crate::store::postgres::verbs::Verb;
+use crate::util::clock::{BootInstant, ServerTime};
+use crate::util::sync::lock;
+
+/// A command that has no reply for this long, while no other command got one, is a sign that the
+/// connection may be dead.
+const STALL: Duration = Duration::from_secs(1);
+
+/// The request for TLS at the start of a connection.
+#[cfg(feature = "tls")]
+const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
+
+/// The settings of a session that belongs to this client alone. A deadline of the server ends what
+/// no client waits for any longer. Keepalives free the door of a client whose machine is gone.
+const SETTINGS: &str = "SET default_transaction_isolation = 'read committed'; SET plan_cache_mode = force_generic_plan; \
+    SET lock_timeout = '1s'; SET statement_timeout = '5s'; SET idle_session_timeout = 0; SET tcp_keepalives_idle = 10; \
+    SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3; SET client_connection_check_interval = '1s'";
+
+/// Receives the messages of a channel on which the session listens.
+pub(super) type MessageHandler = Arc<dyn Fn(&str) + Send + Sync>;
+
+trait Socket: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Socket for S {}
+
+/// State that the task of a connection shares with its session.
+#[derive(Debug, Default)]
+struct Driven {
+    end: SetOnce<StoreError>,
+    /// A count of the warnings that a command was not replicated.
+    warnings: AtomicU64,
+}
+
+/// An open connection.
+pub(super) struct Session {
+    pub(super) client: Client,
+    driven: Arc<Driven>,
+    driver: AbortHandle,
+    /// False if a pooler may run each transaction on another connection of its own. Nothing may
+    /// then depend on the session.
+    is_direct: bool,
+    statements: [OnceCell<Statement>; Verb::COUNT],
+    /// The number of the server's process.
+    pub(super) backend: i32,
+    in_flight: AtomicUsize,
+    /// The time of the last reply, or of the first command that awaits one.
+    active_at: Mutex<BootInstant>,
+    /// Notified when a command has had no reply for long.
+    pub(super) stalled: Notify,
+}
+
+impl Session {
+    /// Opens a connection to the first host that can write, and checks the server and its schema.
+    pub(super) async fn open(
+        client: &PostgresClient,
+        is_direct: bool,
+        on_message: MessageHandler,
+    ) -> StoreResult<Session> {
+        let session = Self::open_unchecked(client, is_direct, on_message, true).await?;
+        session.settle(is_direct).await
+    }
+
+    /// Makes the session direct or not, and a direct one's settings those of distlock.
+    pub(super) async fn settle(mut self, is_direct: bool) -> StoreResult<Session> {
+        self.is_direct = is_direct;
+        if is_direct {
+            let settings = self.client.batch_execute(SETTINGS);
+            settings.await.map_err(classify)?;
+        }
+        Ok(self)
+    }
+
+    /// Like `open`, with the server's own settings. The schema is not needed unless it is checked.
+    pub(super) async fn open_unchecked(
+        client: &PostgresClient,
+        is_direct: bool,
+        on_message: MessageHandler,
+        has_schema: bool,
+    ) -> StoreResult<Session> {
+        let mut last_error = None;
+        for host in &client.config.hosts {
+            let opened = Self::open_at(client, host, is_direct, on_message.clone());
+            let opened = async {
+                let mut session = opened.await?;
+                session.check_server(client).await?;
+                if has_schema {
+                    session.check_schema(client).await?;
+                }
+                Ok(session)
+            };
+            match opened.await {
+                Ok(session) => return Ok(session),
+                Err(error) => last_error = Some(error),
+            }
+        }
+        Err(last_error.unwrap_or_else(|| malformed("no host")))
+    }
+
+    async fn open_at(
+        client: &PostgresClient,
+        host: &(Host, u16),
+        is_direct: bool,
+        on_message: MessageHandler,
+    ) -> StoreResult<Session> {
+        let config = &client.config;
+        let credentials = match &config.credentials {
+            Some(provider) => Some(provider.fetch().await.map_err(|error| {
+                StoreError::new(
+                    Outage::Denied,
+                    format!("the credentials provider failed: {error}"),
+                )
+                .with_remedy("see the cause it names")
+            })?),
+            None => None,
+        };
+        let settings = config.settings(credentials.as_ref());
+        let socket = reach(config, host).await?;
+        let (opened, connection) = settings
+            .connect_raw(socket, NoTls)
+            .await
+            .map_err(classify)?;
+        let driven = Arc::new(Driven::default());
+        let task = tokio::spawn(drive(connection, driven.clone(), on_message));
+        Ok(Session {
+            client: opened,
+            driven,
+            driver: task.abort_handle(),
+            is_direct,
+            statements: Default::default(),
+            backend: 0,
+            in_flight: AtomicUsize::new(0),
+            active_at: Mutex::new(client.clock.now()),
+            stalled: Notify::new(),
+        })
+    }
+
+    async fn check_server(&mut self, client: &PostgresClient) -> StoreResult<()> {
+        let sent_at = client.clock.now();
+        let query = "SELECT pg_is_in_recovery() AS recovers, current_setting('server_version_num')::int AS version, \
+            current_setting('default_transaction_isolation') AS isolation, pg_backend_pid() AS backend, \
+            (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS server_us";
+        let rows = self
+            .client
+            .query_typed(query, &[])
+            .await
+            .map_err(classify)?;
+        let row = rows.first().ok_or_else(|| malformed("no row"))?;
+        let misconfigured = |detail: String| Err(StoreError::new(Outage::Misconfigured, detail));
+        let version: i32 = column(row, "version")?;
+        if version < 140_000 {
+            return misconfigured(format!(
+                "the server is PostgreSQL {}; upgrade it to 14 or newer",
+                version / 10_000
+            ));
+        }
+        let isolation: String = column(row, "isolation")?;
+        if !self.is_direct && isolation != "read committed" {
+            return misconfigured(format!(
+                "`default_transaction_isolation` of the role is `{isolation}`, and behind a pooler it cannot be set for \
+                 a session; set it to `read committed` for the role"
+            ));
+        }
+        if column(row, "recovers")? {
+            let detail =
+                "the server is a standby; wait for the failover, or name the primary in the URL";
+            return Err(StoreError::new(Outage::ReadOnly, detail));
+        }
+        self.backend = column(row, "backend")?;
+        let micros: i64 = column(row, "server_us")?;
+        client
+            .server_clock
+            .update(sent_at, ServerTime(u64::try_from(micros).unwrap_or(0)));
+        Ok(())
+    }
+
+    async fn check_schema(&self, client: &PostgresClient) -> StoreResult<()> {
+        let query = "SELECT version, oldest_client FROM distlock.version";
+        let rows = self
+            .client
+            .query_typed(query, &[])
+            .await
+            .map_err(classify)?;
+        let row = rows.first().ok_or_else(|| malformed("no schema version"))?;
+        install::check_version(column(row, "version")?, column(row, "oldest_client")?)
+            .map_err(|detail| StoreError::new(Outage::Misconfigured, detail).at(&client.address))
+    }
+
+    /// Runs a verb, and awaits its reply for up to `timeout`.
+    pub(super) async fn run(
+        &self,
+        client: &PostgresClient,
+        verb: Verb,
+        parameters: &[&(dyn ToSql + Sync)],
+        timeout: Duration,
+    ) -> StoreResult<Vec<Row>> {
+        let started = client.clock.now();
+        if self.in_flight.fetch_add(1, Ordering::Relaxed) == 0 {
+            *lock(&self.active_at) = started;
+        }
+        let _in_flight = InFlight(self);
+        let warnings = self.driven.warnings.load(Ordering::Relaxed);
+        let reply = tokio::time::timeout(timeout, self.query(verb, parameters)).await;
+        let now = client.clock.now();
+        let Ok(reply) = reply else {
+            if now.since(*lock(&self.active_at)) >= STALL {
+                self.stalled.notify_one();
+            }
+            return Err(StoreError::timed_out(timeout));
+        };
+        *lock(&self.active_at) = now;
+        let rows = reply.map_err(|error| match self.driven.end.get() {
+            Some(end) if error.is_closed() => end.clone(),
+            _ => classify(error),
+        })?;
+        if self.driven.warnings.load(Ordering::Relaxed) != warnings {
+            // The server was told not to wait for its standby. What it says is true only as long as
+            // it does not fail.
+            return Err(StoreError::new(
+                Outage::TooFewReplicas,
+                "the server no longer waited for its synchronous standby, because the statement was cancelled; check \
+                 the standby",
+            ));
+        }
+        Ok(rows)
+    }
+
+    async fn query(
+        &self,
+        verb: Verb,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let (text, types) = verb.statement();
+        if !self.is_direct {
+            let typed = parameters.iter().copied().zip(types.iter().cloned());
+            return self
+                .client
+                .query_typed(text, &typed.collect::<Vec<_>>())
+                .await;
+        }
+        let prepare = || self.client.prepare_typed(text, types);
+        let statement = self.statements[verb as usize]
+            .get_or_try_init(prepare)
+            .await?;
+        self.client.query(statement, parameters).await
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Returns the time since the last reply.
+    pub(super) fn idle_time(&self, now: BootInstant) -> Duration {
+        now.since(*lock(&self.active_at))
+    }
+
+    /// Returns why the session has ended, once it has.
+    pub(super) async fn ended(&self) -> StoreError {
+        self.driven.end.wait().await.clone()
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.driven.end.initialized() || self.client.is_closed()
+    }
+
+    /// Closes the connection, even if commands are in flight.
+    pub(super) fn close(&self, error: &StoreError) {
+        // It may have ended by itself.
+        let _ = self.driven.end.set(error.clone());
+        self.driver.abort();
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.close(&closed_error());
+    }
+}
+
+/// Returns the error of a connection that is closed for good.
+pub(super) fn closed_error() -> StoreError {
+    StoreError::new(Outage::Unreachable, "the connection was closed")
+}
+
+/// Counts a command as in flight.
+struct InFlight<'a>(&'a Session);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Connects a socket, with TLS if the URL asks for it.
+async fn reach(config: &PostgresConfig, host: &(Host, u16)) -> StoreResult<Box<dyn Socket>> {
+    let failed = |error: std::io::Error| of_io(&error);
+    let (name, port) = match host {
+        (Host::Tcp(name), port) => (name, *port),
+        #[cfg(unix)]
+        (Host::Unix(path), port) => {
+            let path = path.join(format!(".s.PGSQL.{port}"));
+            let stream = tokio::net::UnixStream::connect(path).await;
+            return Ok(Box::new(stream.map_err(failed)?));
+        }
+    };
+    let stream = net::connect(name, port).await.map_err(failed)?;
+    net::set_options(&stream).map_err(failed)?;
+    let Some(tls) = &config.tls else {
+        return Ok(Box::new(stream));
+    };
+    secure(tls, name, stream).await
+}
+
+#[cfg(feature = "tls")]
+async fn secure(
+    tls: &crate::config::tls::Tls,
+    name: &str,
+    mut stream: tokio::net::TcpStream,
+) -> StoreResult<Box<dyn Socket>> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let failed = |error: std::io::Error| of_io(&error);
+    stream.write_all(&SSL_REQUEST).await.map_err(failed)?;
+    if stream.read_u8().await.map_err(failed)? != b'S' {
+        return Err(StoreError::new(
+            Outage::Misconfigured,
+            "the server has no TLS; write `sslmode=disable`, or set `ssl = on` at the server",
+        ));
+    }
+    match tls::secure(tls, name, stream).await {
+        Ok(secured) => Ok(Box::new(secured)),
+        Err(TlsFailure::Explained(error)) => Err(error),
+        Err(TlsFailure::Io(error)) => Err(of_io(&error)),
+        Err(TlsFailure::PlainText) => Err(malformed("plain text in place of TLS")),
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+async fn secure(
+    _: &crate::config::tls::Tls,
+    _: &str,
+    _: tokio::net::TcpStream,
+) -> StoreResult<Box<dyn Socket>> {
+    // The configuration refuses TLS in such a build.
+    Err(malformed("a URL that this build cannot use"))
+}
+
+/// Moves the data of a connection, until it ends.
+async fn drive<S, T>(
+    mut connection: Connection<S, T>,
+    driven: Arc<Driven>,
+    on_message: MessageHandler,
+) where
+    S: AsyncRead + AsyncWrite + Unpin,
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    let lost = || StoreError::new(Outage::Unreachable, "the connection was lost");
+    let end = loop {
+        match poll_fn(|context| connection.poll_message(context)).await {
+            Some(Ok(AsyncMessage::Notification(message))) => on_message(message.payload()),
+            Some(Ok(AsyncMessage::Notice(notice))) => {
+                // The only warning that the verbs can cause.
+                if *notice.code() == SqlState::WARNING {
+                    driven.warnings.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            Some(Ok(_)) => {}
+            Some(Err(error)) => break classify(error),
+            None => break lost(),
+        }
+    };
+    // It may have been closed by this side.
+    let _ = driven.end.set(end);
+}
