@@ -68,11 +68,11 @@ fn max_width() -> usize {
 /// The options of every command.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Global {
-    /// The URL of the lock store, such as redis://host:6379 [default: $DISTLOCK_URL, with
+    /// The URL of the lock store, such as redis://host:6379 or postgres://user@host/db [default: $DISTLOCK_URL, with
     /// $DISTLOCK_USERNAME and $DISTLOCK_PASSWORD]
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) url: Option<String>,
-    /// The prefix of all Redis keys [default: $DISTLOCK_NAMESPACE, otherwise distlock]
+    /// The prefix of all keys in the store [default: $DISTLOCK_NAMESPACE, otherwise distlock]
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
     /// Writes JSON, also for errors: one object, or one per line with `watch`
@@ -124,6 +124,13 @@ pub(crate) enum Command {
     #[command(after_help = TABLE)]
     Doctor {
         /// The store to check [default: that of --url]
+        #[arg(value_name = "URL")]
+        store: Option<String>,
+    },
+    /// Installs or updates what locks need in a PostgreSQL database; a Redis store needs nothing
+    #[command(after_help = TABLE)]
+    Install {
+        /// The store to install in, with a role that may create schemas [default: that of --url]
         #[arg(value_name = "URL")]
         store: Option<String>,
     },

@@ -8,6 +8,7 @@ mod doctor;
 mod exit;
 mod forget;
 mod inspect;
+mod install;
 mod list;
 mod output;
 mod run;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         Command::Completions { shell } => completions::main(shell),
         Command::Run(options) => on_runtime(run::main(global, options)),
         Command::Doctor { store } => on_runtime(doctor::main(global, store)),
+        Command::Install { store } => on_runtime(install::main(global, store)),
         Command::List { prefix } => on_runtime(list::main(global, prefix)),
         Command::Inspect { key } => on_runtime(inspect::main(global, key)),
         Command::Unlock(options) => on_runtime(unlock::main(global, options)),

@@ -181,6 +181,8 @@ pub use lock::scope::{
     current, current_at, current_for, try_current, try_current_at, try_current_for, with_manager,
 };
 pub use lock::semaphore::Semaphore;
+#[cfg(feature = "postgres")]
+pub use lock::transaction::PgTransaction;
 pub use loss::LossReason;
 pub use manager::LockManager;
 pub use manager::admin::inspect::{LockState, ServerState, SuccessRecord, Waiter};

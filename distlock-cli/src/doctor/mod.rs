@@ -3,6 +3,7 @@
 mod checks;
 mod diagnostic;
 mod facts;
+mod postgres;
 mod trial;
 
 use std::fmt::Write as _;
@@ -45,6 +46,9 @@ async fn diagnostics(
     url: &str,
 ) -> Result<Vec<Diagnostic>, Error> {
     let mut diagnostics = vec![trial::of(manager).await];
+    if let Some(facts) = __doctor::postgres_facts(builder, url).await? {
+        diagnostics.extend(postgres::of(__doctor::address(manager), &facts));
+    }
     for server in __doctor::servers(builder, url).await? {
         diagnostics.extend(checks::of(&ServerFacts::of(&server).await));
     }

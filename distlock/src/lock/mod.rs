@@ -15,6 +15,8 @@ pub(crate) mod rw_guards;
 pub(crate) mod rw_lock;
 pub(crate) mod scope;
 pub(crate) mod semaphore;
+#[cfg(feature = "postgres")]
+pub(crate) mod transaction;
 
 use std::borrow::Cow;
 use std::fmt;

@@ -6,6 +6,8 @@
 use crate::config::options::DEFAULT_FENCE_TTL;
 use crate::config::options::{Durability, Options};
 use crate::error::LockKind;
+#[cfg(feature = "postgres")]
+use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::observer::event::{Connection, Event};
 use crate::protocol::kind::Kind;
@@ -111,6 +113,18 @@ pub(crate) trait LockStore: Send + Sync {
         delete: &DeleteRecord<'_>,
         timeout: Duration,
     ) -> StoreResult<Result<bool, String>>;
+
+    /// Returns the statement by which a transaction of the store's database checks a hold, if the
+    /// store is in a database.
+    #[cfg(feature = "postgres")]
+    fn check_in_statement(
+        &self,
+        _key: &LockKey,
+        _owner: OwnerId,
+        _token: FencingToken,
+    ) -> Option<String> {
+        None
+    }
 
     /// Waits until the store can be used. Returns at once if the store cannot know.
     async fn ready(&self) {}

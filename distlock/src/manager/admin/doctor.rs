@@ -7,6 +7,8 @@ use crate::manager::LockManager;
 use crate::manager::builder::LockManagerBuilder;
 use crate::manager::builder::connect::Store;
 pub use crate::manager::builder::environment::with_environment;
+#[cfg(feature = "postgres")]
+pub use crate::store::postgres::facts::PostgresFacts;
 use crate::store::redis::servers;
 pub use crate::store::redis::servers::{Server, ServerConnection, ServerRole};
 
@@ -24,6 +26,22 @@ pub async fn servers(builder: &LockManagerBuilder, url: &str) -> Result<Vec<Serv
             let servers = servers::servers(&config).await;
             servers.map_err(|error| error.into_error(None, Duration::ZERO))
         }
+    }
+}
+
+/// Returns what the server of a store in PostgreSQL says about itself; `None` for any other store.
+///
+/// # Errors
+///
+/// [`Error::Config`], and [`Error::Unavailable`] if the server does not reply.
+#[cfg(feature = "postgres")]
+pub async fn postgres_facts(
+    builder: &LockManagerBuilder,
+    url: &str,
+) -> Result<Option<PostgresFacts>, Error> {
+    match builder.store(url)? {
+        Store::Postgres(config) => builder.postgres_facts(*config).await.map(Some),
+        _ => Ok(None),
     }
 }
 

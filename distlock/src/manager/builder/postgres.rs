@@ -1,5 +1,6 @@
 //! Connecting to PostgreSQL, and installing the schema there.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use crate::store::Capabilities;
 use crate::store::connecting::{self, StoreState};
 use crate::store::postgres::client::PostgresClient;
 use crate::store::postgres::config::PostgresConfig;
+use crate::store::postgres::facts::{self, PostgresFacts};
 use crate::store::postgres::{PostgresStore, install};
 
 impl LockManager {
@@ -64,25 +66,41 @@ impl LockManagerBuilder {
                 "the URL names a store that needs no schema; write postgres://user:password@host/database",
             ));
         };
+        let work = |client| async move { install::install(&client).await };
+        self.with_client(*config, work).await
+    }
+
+    /// Queries a server about itself.
+    pub(crate) async fn postgres_facts(
+        &self,
+        config: PostgresConfig,
+    ) -> Result<PostgresFacts, Error> {
+        let work = |client| async move { facts::query(&client).await };
+        self.with_client(config, work).await
+    }
+
+    /// Runs work with a client that has no manager, on a thread of its own.
+    async fn with_client<T, Work>(
+        &self,
+        config: PostgresConfig,
+        work: impl FnOnce(PostgresClient) -> Work + Send + 'static,
+    ) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        Work: Future<Output = Result<T, Error>> + Send + 'static,
+    {
         let builder = CoreBuilder::on_io_thread(self.dependencies())?;
         let client = PostgresClient::new(
-            *config,
+            config,
             self.settings(),
             builder.dependencies.clock.clone(),
             builder.dependencies.random.clone(),
             (Arc::new(|_| {}), Arc::new(|_| {})),
             Arc::default(),
         );
-        let installed = builder
-            .executor
-            .handle
-            .spawn(async move { install::install(&client).await });
-        let installed = installed.await.unwrap_or_else(|error| {
-            Err(Error::config(format!(
-                "the installation ended early: {error}"
-            )))
-        });
-        installed.map_err(|error| explain(error, &self.origins))
+        let done = builder.executor.handle.spawn(work(client)).await;
+        let done = done.unwrap_or_else(|error| Err(Error::config(error.to_string())));
+        done.map_err(|error| explain(error, &self.origins))
     }
 
     /// Returns the configuration that a URL names. Fails if an option cannot work.
@@ -98,7 +116,7 @@ impl LockManagerBuilder {
             (Some(settings), Some(tls)) => tls.clone_from(settings),
             (None, _) => {}
         }
-        if self.max_runtime_connections.is_some() {
+        if self.max_runtime_connections.is_some_and(|n| n > 0) {
             return refuse(
                 "`max_runtime_connections` was set, but a manager for PostgreSQL has up to four connections for commands \
                  and one for messages; remove the setting",

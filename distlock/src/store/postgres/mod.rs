@@ -5,6 +5,7 @@
 //! grants, shows that the client is alive, and renews. Each is a `link`, which reopens its `session`.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,8 +21,8 @@ use crate::key::LockKey;
 use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirm, Confirmation, DeleteRecord,
-    Downgrade, Inspect, Inspection, List, Proof, Release, ReleaseReply, RenewReply, Renewal,
-    RenewalFailure, RevokeHolds, RevokeReply,
+    Downgrade, Inspect, Inspection, List, OwnerId, Proof, Release, ReleaseReply, RenewReply,
+    Renewal, RenewalFailure, RevokeHolds, RevokeReply,
 };
 use crate::protocol::store_error::StoreError;
 use crate::store::availability::{Availability, OutageCause};
@@ -40,6 +41,7 @@ pub(crate) mod client;
 pub(crate) mod config;
 mod decode;
 mod errors;
+pub(crate) mod facts;
 pub(crate) mod install;
 mod link;
 mod listener;
@@ -574,6 +576,30 @@ impl LockStore for PostgresStore {
             .command(Verb::DeleteRecord, &parameters, timeout);
         let (_, rows) = deleting.await?;
         Ok(Ok(column(one(&rows)?, "delete_record")?))
+    }
+
+    fn check_in_statement(
+        &self,
+        key: &LockKey,
+        owner: OwnerId,
+        token: FencingToken,
+    ) -> Option<String> {
+        let client = &self.shared.client;
+        // In hexadecimal, so that no key can be anything but a text.
+        let name = client
+            .name(key)
+            .bytes()
+            .fold(String::new(), |mut hex, byte| {
+                // Writing to a string cannot fail.
+                let _ = write!(hex, "{byte:02x}");
+                hex
+            });
+        Some(format!(
+            "SELECT distlock.check_in(convert_from(decode('{name}', 'hex'), 'UTF8'), '{}', {}, {})",
+            client.uuid,
+            owner.0.cast_signed(),
+            token.as_i64()
+        ))
     }
 
     async fn ready(&self) {
