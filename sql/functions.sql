@@ -27,13 +27,13 @@ RETURN least(lease, 1000);
 -- The functions below are in plpgsql even where they are one statement: it keeps the plan, while a function in SQL that is
 -- not inlined is planned at each call, which made a token cost 155 us.
 
--- The holders, for up to 16: 'client owner token weight since_us remaining_ms state name'.
-CREATE OR REPLACE FUNCTION distlock.holders(p_key text, t timestamptz) RETURNS text[] LANGUAGE plpgsql STABLE AS $$
+-- Up to 16 holders, those that expire after p_from: 'client owner token weight since_us remaining_ms state name'.
+CREATE OR REPLACE FUNCTION distlock.holders(p_key text, t timestamptz, p_from timestamptz DEFAULT '-infinity') RETURNS text[] LANGUAGE plpgsql STABLE AS $$
 BEGIN
   RETURN (SELECT coalesce(array_agg(line), '{}') FROM (
     SELECT concat_ws(' ', h.client, h.owner, h.token, h.weight, distlock.us(h.since),
       greatest(0, ceil(extract(epoch FROM h.expires - t) * 1000))::bigint, h.state, h.name) AS line
-    FROM distlock.hold h WHERE h.key = p_key AND h.weight > 0
+    FROM distlock.hold h WHERE h.key = p_key AND h.weight > 0 AND h.expires > p_from
     ORDER BY h.since, h.token, h.owner LIMIT 16) lines);
 END $$;
 
@@ -512,7 +512,7 @@ BEGIN
   server_us := distlock.us(t);
   SELECT max(h.kind::text)::"char", max(h.capacity) INTO inspect.kind, inspect.capacity
     FROM distlock.hold h WHERE h.key = p_key AND h.weight > 0 AND h.expires > t;
-  holders := distlock.holders(p_key, t);
+  holders := distlock.holders(p_key, t, t);
   SELECT count(*) INTO queue_length FROM distlock.queue w WHERE w.key = p_key;
   SELECT coalesce(array_agg(concat_ws(' ', w.client, distlock.us(w.since), w.name) ORDER BY w.place), '{}') INTO waiters
     FROM (SELECT * FROM distlock.queue w WHERE w.key = p_key ORDER BY w.place LIMIT p_max_listed) w;

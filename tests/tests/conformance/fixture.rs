@@ -14,8 +14,8 @@ use distlock::{
 pub(crate) use distlock_tests::ms;
 use distlock_tests::sentinel::Sentinels;
 use distlock_tests::{
-    Authority, Middleman, RedisCluster, RedisQuorum, RedisServer, Resp, equal, eventually_async,
-    within,
+    Authority, Middleman, PgBouncer, PostgresServer, RedisCluster, RedisQuorum, RedisServer, Resp,
+    equal, eventually_async, within,
 };
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -53,6 +53,9 @@ pub(crate) enum Store {
     Cluster,
     /// The server of `Redis`, behind a proxy that forwards no pushes.
     Proxied,
+    Postgres,
+    /// The server of `Postgres`, behind a pooler that runs each transaction on another connection.
+    Pooled,
     /// A quorum of three servers.
     Quorum,
     /// A server that only this fixture uses, over TLS.
@@ -67,6 +70,8 @@ struct Servers {
     /// Dropped before its server, so that no new test finds a proxy without a server.
     proxy: Option<Arc<Middleman>>,
     redis: Option<Arc<RedisServer>>,
+    pooler: Option<Arc<PgBouncer>>,
+    postgres: Option<Arc<PostgresServer>>,
     cluster: Option<Arc<RedisCluster>>,
     quorum: Option<Arc<RedisQuorum>>,
     sentinels: Option<Sentinels>,
@@ -145,6 +150,11 @@ impl Fixture {
                 let server = servers.redis.insert(shared_server());
                 servers.proxy.insert(shared_proxy(server)).url()
             }
+            Store::Postgres => servers.postgres.insert(shared_postgres().await).url(),
+            Store::Pooled => {
+                let server = servers.postgres.insert(shared_postgres().await);
+                servers.pooler.insert(shared_pooler(server)).url()
+            }
             Store::Quorum => servers.quorum.insert(shared_quorum()).url(),
             Store::Tls => servers.start_tls(),
             Store::Sentinel => {
@@ -200,11 +210,20 @@ impl Fixture {
 
     /// Returns `few` where each hand-off waits for a queue check, which takes up to half a second.
     pub(crate) fn hand_offs(&self, many: u64, few: u64) -> u64 {
-        if self.is_proxied() { few } else { many }
+        if self.has_no_messages() { few } else { many }
     }
 
     pub(crate) fn is_proxied(&self) -> bool {
         self.servers.proxy.is_some()
+    }
+
+    /// Returns true if waiters find their grants by queue checks only.
+    pub(crate) fn has_no_messages(&self) -> bool {
+        self.is_proxied() || self.servers.pooler.is_some()
+    }
+
+    fn is_postgres(&self) -> bool {
+        self.servers.postgres.is_some()
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
@@ -216,7 +235,7 @@ impl Fixture {
     }
 
     pub(crate) fn is_memory(&self) -> bool {
-        !self.is_redis() && !self.is_quorum() && !self.is_cluster() && !self.is_proxied()
+        !(self.is_redis() || self.is_quorum() || self.is_cluster() || self.is_postgres())
     }
 
     pub(crate) fn is_redis(&self) -> bool {
@@ -466,6 +485,27 @@ fn shared_cluster() -> Arc<RedisCluster> {
     shared(&SHARED, || RedisCluster::start(3))
 }
 
+async fn shared_postgres() -> Arc<PostgresServer> {
+    static SHARED: tokio::sync::Mutex<Weak<PostgresServer>> =
+        tokio::sync::Mutex::const_new(Weak::new());
+    let mut shared = SHARED.lock().await;
+    if let Some(server) = shared.upgrade() {
+        return server;
+    }
+    let server = PostgresServer::builder()
+        .setting("max_connections", "500")
+        .start();
+    LockManager::install_schema(&server.url()).await.unwrap();
+    let server = Arc::new(server);
+    *shared = Arc::downgrade(&server);
+    server
+}
+
+fn shared_pooler(server: &PostgresServer) -> Arc<PgBouncer> {
+    static SHARED: Mutex<Weak<PgBouncer>> = Mutex::new(Weak::new());
+    shared(&SHARED, || PgBouncer::start(server, "transaction"))
+}
+
 fn shared_quorum() -> Arc<RedisQuorum> {
     static SHARED: Mutex<Weak<RedisQuorum>> = Mutex::new(Weak::new());
     shared(&SHARED, || RedisQuorum::start(3))
@@ -494,6 +534,8 @@ macro_rules! for_each_queueing_store {
         tests_on!(redis, Redis, $($name)+);
         tests_on!(cluster, Cluster, $($name)+);
         tests_on!(proxied, Proxied, $($name)+);
+        tests_on!(postgres, Postgres, $($name)+);
+        tests_on!(pooled, Pooled, $($name)+);
     };
 }
 

@@ -173,6 +173,10 @@ impl Inner {
     }
 
     async fn open_in_time(&self) -> StoreResult<Session> {
+        if self.kind == Connection::Commands {
+            // The listening session finds out what the others may do.
+            self.client.is_direct.wait().await;
+        }
         // A part of the time of `connect`, because another attempt may succeed.
         let limit = (self.client.config.connect_timeout / 4 * 3).max(MIN_OPEN_TIMEOUT);
         let opened = tokio::time::timeout(limit, (self.open)()).await;

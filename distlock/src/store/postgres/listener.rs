@@ -145,7 +145,8 @@ async fn open(client: Arc<PostgresClient>) -> StoreResult<Session> {
 }
 
 /// Returns true if a message of another connection arrives, so that nothing in between gives this
-/// session's transactions to several connections.
+/// session's transactions to several connections. Two connections to one process of the server are
+/// behind such a pooler, so that need not be waited for.
 async fn probe(client: &PostgresClient, session: &Session, arrived: &Notify) -> StoreResult<bool> {
     let channel = client.channel();
     let listen = format!("LISTEN \"{channel}\"");
@@ -155,6 +156,9 @@ async fn probe(client: &PostgresClient, session: &Session, arrived: &Notify) -> 
         .await
         .map_err(classify)?;
     let other = Session::open_unchecked(client, false, Arc::new(|_| {}), true).await?;
+    if other.backend == session.backend {
+        return Ok(false);
+    }
     let notify = "SELECT pg_notify($1, $2)";
     let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
         [(&channel, Type::TEXT), (&PROBE, Type::TEXT)];

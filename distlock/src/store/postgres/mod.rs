@@ -115,6 +115,14 @@ impl PostgresStore {
 }
 
 impl Shared {
+    /// Returns why a connection is down; `None` if both are up. An error that does not pass by
+    /// itself takes precedence.
+    fn disconnected(&self) -> Option<StoreError> {
+        let links = [&self.listener.link, &self.pool.link];
+        let errors = links.into_iter().filter_map(|link| link.session().err());
+        errors.min_by_key(|error| error.outage.is_transient())
+    }
+
     async fn keep_house(&self, swept_at: &mut BootInstant) {
         self.listener.listen_no_longer().await;
         self.pool.close_idle();
@@ -607,16 +615,13 @@ impl LockStore for PostgresStore {
     }
 
     fn connected(&self) -> Result<bool, StoreError> {
-        let links = [&self.shared.pool.link, &self.shared.listener.link];
-        let errors = links.into_iter().filter_map(|link| link.session().err());
-        // An error that does not pass by itself takes precedence.
-        errors
-            .min_by_key(|error| error.outage.is_transient())
-            .map_or(Ok(true), Err)
+        self.shared.disconnected().map_or(Ok(true), Err)
     }
 
     fn unavailable(&self) -> Option<StoreError> {
-        self.shared.pool.link.session().err()
+        let error = self.shared.pool.link.session().err()?;
+        // Before the first listening session, that one has the reason.
+        Some(self.shared.disconnected().unwrap_or(error))
     }
 
     fn close(&self) {

@@ -98,9 +98,9 @@ impl Pool {
     }
 }
 
-/// Opens a session for commands, once it is known how.
+/// Opens a session for commands.
 async fn open(client: Arc<PostgresClient>) -> StoreResult<Session> {
-    let is_direct = *client.is_direct.wait().await;
+    let is_direct = client.is_direct.get() == Some(&true);
     let session = Session::open(&client, is_direct, Arc::new(|_| {})).await?;
     if is_direct {
         // Otherwise the first calls would be planned with a lock's row in hand.
