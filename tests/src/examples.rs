@@ -23,6 +23,7 @@ document!(migration, "migration.md");
 document!(migration_databases, "migration-databases.md");
 document!(observing, "operations/observing.md");
 document!(options, "guide/options.md");
+document!(postgres, "guide/postgres.md");
 document!(readers_writers, "guide/readers-writers.md");
 document!(semaphores, "guide/semaphores.md");
 document!(testing, "guide/testing.md");
