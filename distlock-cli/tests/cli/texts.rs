@@ -162,6 +162,7 @@ fn the_manual_names_every_command_and_option() {
         "forget",
         "watch",
         "doctor",
+        "install",
         "completions",
     ] {
         assert!(manual.contains(&format!("distlock {command}")), "{command}");
