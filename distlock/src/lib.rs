@@ -1,5 +1,5 @@
-//! A distributed lock over Redis or Valkey: calls with the same key run one at a time, across
-//! tasks, processes and machines.
+//! A distributed lock over Redis, Valkey or PostgreSQL: calls with the same key run one at a time,
+//! across tasks, processes and machines.
 //!
 //! Put the attribute [`distributed_lock`] on an `async fn`. Each call waits for the lock of its
 //! key, runs the body while a watchdog renews the lock, and releases the lock. If the lock is lost,
@@ -56,8 +56,10 @@
 //! # What a lock cannot do
 //!
 //! No lock can stop code that is already running. Code between two awaits, or in a paused process,
-//! can run on after its lock was lost. Let the resource reject it by its [`FencingToken`]. A server
-//! that loses the key can grant the lock twice. [Safety] shows which of these failures can affect
+//! can run on after its lock was lost. Let the resource reject it by its [`FencingToken`]. If the
+//! lock is in the PostgreSQL database that the code writes to, `HeldLock::check_in` in the
+//! transaction (feature `postgres`) rejects it without a token. A server that loses the key can
+//! grant the lock twice. [Safety] shows which of these failures can affect
 //! you, and [SAFETY.md] states every guarantee with its conditions.
 //!
 //! # Features
@@ -68,8 +70,10 @@
 //! | `axum` | [`Error`] is a response of axum 0.8, [with its status](Error#impl-IntoResponse-for-Error) | off |
 //! | `metrics` | metrics of every manager, through [the facade](https://docs.rs/metrics) of that name, and [bounds for histograms](crate::metrics::BUCKETS) | off |
 //! | `serde` | [`FencingToken`], [`Holder`], [`LockState`], [`ServerState`], [`SuccessRecord`] and [`Waiter`] implement `Serialize` and `Deserialize` | off |
+//! | `postgres` | [locks in PostgreSQL]: `postgres://` URLs, and `HeldLock::check_in` and `LockGuard::commit` for transactions of tokio-postgres 0.7 | off |
+//! | `sqlx` | `postgres`, and the same for transactions of sqlx 0.8 | off |
 //! | `testing` | the test kit [`testing`] | off |
-//! | `tls-native-roots` | `rediss://` URLs, with the certificates that the system trusts | off |
+//! | `tls-native-roots` | `rediss://` URLs, and `sslmode=verify-full` of PostgreSQL, with the certificates that the system trusts | off |
 //! | `tls-webpki-roots` | the same with Mozilla's certificates, which are built in | off |
 //! | `tls` | the same without any: each [`Tls`] needs a CA file | off |
 //!
@@ -103,6 +107,7 @@
 //! [cancellation]: https://github.com/distlock/distlock/blob/main/docs/guide/cancellation.md
 //! [cron recipe]: https://github.com/distlock/distlock/blob/main/docs/recipes/jobs.md
 //! [options]: https://github.com/distlock/distlock/blob/main/docs/guide/options.md
+//! [locks in PostgreSQL]: https://github.com/distlock/distlock/blob/main/docs/guide/postgres.md
 //! [command line]: https://github.com/distlock/distlock/blob/main/docs/operations/command-line.md
 //! [Safety]: https://github.com/distlock/distlock/blob/main/docs/safety.md
 //! [SAFETY.md]: https://github.com/distlock/distlock/blob/main/SAFETY.md

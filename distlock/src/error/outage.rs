@@ -21,23 +21,25 @@ pub enum Outage {
     Unreachable,
     /// A connection, but no reply in time.
     TimedOut,
-    /// The server is a read-only replica.
+    /// The server is a read-only replica, or a standby of PostgreSQL.
     ReadOnly,
     /// The server is out of memory (`maxmemory`).
     OutOfMemory,
-    /// The server rejects writes (`MISCONF`, `NOREPLICAS`).
+    /// The server rejects writes (`MISCONF`, `NOREPLICAS`), or its disk is full (PostgreSQL).
     WritesRejected,
     /// Fewer replicas than `min_replicas` requires acknowledged the lock in time, or no disk did in
-    /// time (`fsync`).
+    /// time (`fsync`). Or an operator of PostgreSQL cancelled the wait for its synchronous standby.
     TooFewReplicas,
     /// The server is loading, busy with a script, has lost its primary, or accepts no more
-    /// connections (`maxclients`).
+    /// connections (`maxclients`, `max_connections`). Or a transaction of PostgreSQL keeps a row of
+    /// the lock locked for too long.
     NotReady,
-    /// The user lacks a permission, or its password was changed.
+    /// The user lacks a permission or grant, or its password was changed.
     Denied,
     /// The server is of another kind than the URL names: another protocol, a cluster node, a
-    /// sentinel, or a version that is too old. Or it does not know a command that locks need. The
-    /// detail names what to write. While connecting, this is
+    /// sentinel, or a version that is too old. Or it does not know a command that locks need, or
+    /// the database has no schema of this version (`distlock install`). The detail names what to
+    /// write. While connecting, this is
     /// [`Error::Config`](crate::Error::Config).
     Misconfigured,
     /// TLS failed: one side does not accept the other's certificate, or a file cannot be read.

@@ -235,7 +235,9 @@ impl Lock {
     ///
     /// It does not make a failover safe: a replica that has *not* acknowledged the lock may be
     /// promoted nevertheless. Set `n` to the number of replicas that can be promoted, and protect
-    /// the data with the [fencing token](LockGuard::fencing_token).
+    /// the data with the [fencing token](LockGuard::fencing_token). In PostgreSQL the option is an
+    /// [`Error::Config`](crate::Error::Config), because `synchronous_standby_names` of the server
+    /// has the same effect for all locks.
     pub fn min_replicas(mut self, n: u32) -> Self {
         self.options.min_replicas = Some(n);
         self
@@ -250,7 +252,8 @@ impl Lock {
     /// otherwise calls fail at once with [`Outage::Unsupported`](crate::Outage::Unsupported). It
     /// also requires `appendfsync always`, on these replicas as well. With `everysec`, a write may
     /// take a second, which is longer than a command may take, and calls fail with
-    /// [`Outage::TooFewReplicas`](crate::Outage::TooFewReplicas).
+    /// [`Outage::TooFewReplicas`](crate::Outage::TooFewReplicas). In PostgreSQL the option is an
+    /// [`Error::Config`](crate::Error::Config), because `synchronous_commit` is on by default.
     pub fn fsync(mut self, on: bool) -> Self {
         self.options.fsync = Some(on);
         self

@@ -115,23 +115,28 @@ impl LockManager {
     /// | `redis+sentinel://[user:password@]host[:port],host[:port]/service[/db]` | the server that the sentinels report as the primary of the service, now and after every failover |
     /// | `redis+cluster://[user:password@]host[:port],host[:port]` | a Redis Cluster. Any of these nodes names the others, and the node of a lock's slot stores the lock |
     /// | `redis+quorum://[user:password@]host[:port],host[:port],host[:port][/db]` | independent servers, most of which must grant a lock, without a queue ([`Quorum`](crate::Quorum)) |
+    /// | `postgres://[user:password@]host[:port][,host[:port]]/database[?sslmode=verify-full]` | a PostgreSQL database, with the feature `postgres`, after [`distlock install`](https://github.com/distlock/distlock/blob/main/docs/guide/postgres.md#the-first-lock) has created its schema |
     /// | `memory:` | an in-process store of its own, for development and tests: it excludes no other process |
     /// | `memory:<name>` | the same, shared by all managers of this process with this name and the same [namespace](LockManagerBuilder::namespace) |
     ///
-    /// - **Scheme**: in lower case. `valkey` is the same as `redis`. `rediss` or `valkeys` uses TLS
-    ///   to all servers and sentinels, and requires one of the [TLS features](crate#features). A
-    ///   socket has no TLS.
+    /// - **Scheme**: in lower case. `valkey` is the same as `redis`, and `postgresql` as `postgres`.
+    ///   `rediss` or `valkeys` uses TLS to all servers and sentinels, and requires one of the [TLS
+    ///   features](crate#features). A socket has no TLS.
     /// - **Hosts**: a quorum has at least three different ones, a cluster or Sentinel at least one.
-    ///   An IPv6 address is in brackets, `[::1]`. The default port is 6379, or 26379 for a
-    ///   sentinel.
+    ///   Of several hosts of PostgreSQL, tried in this order, the first that can write is used. An
+    ///   IPv6 address is in brackets, `[::1]`. The default port is 6379, 26379 for a sentinel, or
+    ///   5432 for PostgreSQL.
     /// - **User and password**: written once, before the first host. Without a user, as in
     ///   `:password@`, the password is that of the default user. Percent-encode `%`, `@`, `/`, `?`
     ///   and `#`, and also `:` in the user. Sentinels have
     ///   [credentials of their own](LockManagerBuilder::sentinel_credentials).
-    /// - **Database**: a number, by default 0. A cluster has no other.
+    /// - **Database**: a number, by default 0. A cluster has no other. In PostgreSQL a name, which
+    ///   is required.
     /// - **Query and fragment**: rejected, because all other options are methods of the
     ///   [builder](LockManager::builder). Only a socket takes `?db=1&user=shop&pass=secret`,
-    ///   because it has no other place for them.
+    ///   because it has no other place for them. PostgreSQL takes `sslmode`: `verify-full`, and
+    ///   `require` as the same, verifies the server over TLS, and `disable`, the default, is a
+    ///   plain connection. It also takes `application_name`, by default `distlock`.
     ///
     /// ```
     /// # use distlock::{Error, LockManager};
@@ -153,8 +158,8 @@ impl LockManager {
     ///
     /// [`Error::Config`] for a malformed URL, an unknown scheme, wrong credentials, missing
     /// permissions, or a server that does not match the URL (another protocol, TLS or none, a node
-    /// of a cluster, a version that is too old). Also if the system refuses to start the manager's
-    /// thread. [`Error::Unavailable`] if the server cannot be used within 2 s
+    /// of a cluster, a version that is too old, a database without the schema). Also if the system
+    /// refuses to start the manager's thread. [`Error::Unavailable`] if the server cannot be used within 2 s
     /// ([`LockManagerBuilder::connect_timeout`]). No error contains the password.
     ///
     /// # Cancel safety
@@ -276,7 +281,8 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Sets how many runtimes may have their own connection to the server; default 8, 0 for none.
+    /// Sets how many runtimes may have their own connection to the server; default 8, 0 for none. A
+    /// `postgres://` URL takes only 0: that manager has one to four connections for commands.
     ///
     /// Calls on such a runtime acquire and release without a hop to the I/O thread. That hop takes
     /// most of the time of an uncontended call. A runtime gets its connection after a few calls.
@@ -347,7 +353,8 @@ impl LockManagerBuilder {
 
     /// Sets how often the provider is called for the credentials of open connections; default 5
     /// min, at least 1 s. Choose less than the lifetime of a token, because a managed service
-    /// closes connections when their token expires. This option requires
+    /// closes connections when their token expires. It has no effect in PostgreSQL, where open
+    /// connections keep their login. This option requires
     /// [`credentials_provider`](LockManagerBuilder::credentials_provider).
     pub fn credentials_refresh_interval(mut self, interval: Duration) -> Self {
         self.credentials_refresh_interval = Some(interval);
@@ -355,7 +362,8 @@ impl LockManagerBuilder {
     }
 
     /// Sets the credentials for the sentinels of a `redis+sentinel://` URL, if the sentinels
-    /// require any. User and password in the URL are for the servers that the sentinels monitor.
+    /// require any. With another URL this is an error. User and password in the URL are for the
+    /// servers that the sentinels monitor.
     pub fn sentinel_credentials(mut self, credentials: Credentials) -> Self {
         self.sentinel_credentials = Some(credentials);
         self
@@ -379,7 +387,8 @@ impl LockManagerBuilder {
 
     /// Sets how many replicas must acknowledge a lock, and each of its renewals, before it counts
     /// as held; default 0. This is the default for all locks of this manager. For its guarantees
-    /// and their limits, see [`Lock::min_replicas`](crate::Lock::min_replicas).
+    /// and their limits, see [`Lock::min_replicas`](crate::Lock::min_replicas). PostgreSQL rejects
+    /// it: its servers have `synchronous_standby_names`.
     pub fn min_replicas(mut self, n: u32) -> Self {
         self.defaults.durability.replicas = n;
         self
@@ -387,14 +396,15 @@ impl LockManagerBuilder {
 
     /// Sets whether a lock counts as held only once it is on the disk of the server, and of its
     /// [`min_replicas`](LockManagerBuilder::min_replicas); default `false`. This is the default for
-    /// all locks of this manager, see [`Lock::fsync`](crate::Lock::fsync).
+    /// all locks of this manager, see [`Lock::fsync`](crate::Lock::fsync). PostgreSQL rejects it:
+    /// its servers have `synchronous_commit`, which is on unless an operator changes it.
     pub fn fsync(mut self, on: bool) -> Self {
         self.defaults.durability.fsync = on;
         self
     }
 
     /// Sets the [`Quorum`], which must be the same for all clients of a `redis+quorum://` URL;
-    /// default [`Quorum::new()`].
+    /// default [`Quorum::new()`]. With any other URL of a server this is an error.
     pub fn quorum(mut self, quorum: Quorum) -> Self {
         self.quorum = Some(quorum);
         self
