@@ -280,7 +280,7 @@ END $$;
 -- p_keep: min_hold, ms. p_cancel_until: 0, or the apply-by (µs) of an acquire of this owner that was not answered. The owner
 -- is cancelled until then, whatever was found, and a late acquire changes nothing (R2).
 -- p_token, p_selector, p_gap, p_record_ttl: the success of the hold with this token is recorded (P1), or null.
--- Returns what to ring. In a transaction of the user, ring after the commit.
+-- Returns what to ring, after the commit.
 CREATE OR REPLACE FUNCTION distlock.release_in(p_key text, p_client uuid, p_owner bigint, p_keep int, p_fence_ttl bigint,
   p_cancel_until bigint, p_token bigint, p_selector text, p_gap bigint, p_record_ttl bigint,
   OUT was_held boolean, OUT is_recorded boolean, OUT rings text[])
@@ -464,8 +464,8 @@ BEGIN
 END $$;
 
 -- revoke: marks the holds with these tokens so that they can no longer be extended, and notifies their holders (R40). With
--- p_delete, removes at once those whose clients are not connected; a mutex whose client is connected is then untouched.
--- reply: N no such hold, R revoked, D deleted, C connected. token: a newer one.
+-- p_delete, removes at once those whose clients are not connected.
+-- reply: N no such hold, R revoked, D deleted. token: a newer one.
 CREATE OR REPLACE FUNCTION distlock.revoke(p_key text, p_client uuid, p_tokens bigint[], p_delete boolean, p_by text,
   p_fence_ttl bigint, OUT reply "char", OUT token bigint)
 LANGUAGE plpgsql AS $$
@@ -480,7 +480,6 @@ BEGIN
     IF p_delete AND NOT v_gone THEN
       -- Without a door nobody knows. Our own client is connected.
       v_gone := h.client <> p_client AND coalesce(pg_try_advisory_xact_lock_shared(h.door), false);
-      IF NOT v_gone AND h.kind = 'm' THEN reply := 'C'; RETURN; END IF;
     END IF;
     v_new := v_new OR h.state <> 'r';
     IF v_gone THEN
@@ -582,7 +581,7 @@ END $$;
 
 -- check_in: in the user's transaction. Locks the hold's row until the end of the transaction, so that nobody takes the lock
 -- over; renewals pass. False: the hold is not, or no longer, the caller's: roll back. The time does not matter: while the
--- row is there, nobody else had the lock. A release at the end of the transaction (`release_in`, then commit) says the same.
+-- row is there, nobody else had the lock.
 CREATE OR REPLACE FUNCTION distlock.check_in(p_key text, p_client uuid, p_owner bigint, p_token bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE v_state "char";
@@ -622,6 +621,7 @@ END $$;
 CREATE OR REPLACE FUNCTION distlock.warm() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE c uuid := gen_random_uuid(); k text := 'warm:' || c; f bigint := 60000; n bigint := 9000000000000000; v_token bigint;
 BEGIN
+  PERFORM set_config('synchronous_commit', 'off', true); -- what is undone waits for no standby
   BEGIN
     SELECT a.token INTO v_token FROM distlock.acquire(k, c, null, 1, 'm', 1, 1, 1000, 1250, 0, n, f, 1, '', null, null, null) a;
     PERFORM distlock.acquire(k, c, null, 2, 'm', 1, 1, 1000, 1250, 1000, n, f, 2, '', null, null, null),

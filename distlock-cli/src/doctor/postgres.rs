@@ -25,6 +25,7 @@ pub(super) fn of(server: &str, facts: &PostgresFacts) -> Vec<Diagnostic> {
         checks.latency(),
         checks.clock(),
         checks.version(),
+        checks.messages(),
         checks.isolation(),
         checks.durability(),
         checks.standbys(),
@@ -107,6 +108,25 @@ impl Checks<'_> {
         )
     }
 
+    fn messages(&self) -> Option<Diagnostic> {
+        let arrive = self.fact("messages")? == "true";
+        self.expect(
+            "messages",
+            arrive,
+            if arrive { "NOTIFY arrives" } else { "NOTIFY does not arrive" }.into(),
+            "a pooler gives each transaction another connection, so waiters poll, and a hand-off takes up to half a second: \
+             connect to the server directly, or through a pooler in session mode",
+        )
+    }
+
+    /// Returns a remark if this role sees only its own sessions.
+    fn of_role(&self) -> &'static str {
+        match self.fact("sees_all") {
+            Some("true") => "",
+            _ => " of this role (grant it pg_read_all_stats to see all)",
+        }
+    }
+
     fn isolation(&self) -> Option<Diagnostic> {
         let isolation = self.fact("isolation")?;
         self.expect(
@@ -152,7 +172,11 @@ impl Checks<'_> {
         self.expect(
             "transactions",
             oldest <= MAX_TRANSACTION,
-            format!("the oldest has run for {:?}", Duration::from_secs(oldest)),
+            format!(
+                "the oldest{} has run for {:?}",
+                self.of_role(),
+                Duration::from_secs(oldest)
+            ),
             "it keeps every old version of the locks' rows, and each call then reads them: end it, and set \
              idle_in_transaction_session_timeout",
         )
@@ -187,7 +211,9 @@ impl Checks<'_> {
 mod tests {
     use super::*;
 
-    const GOOD: [(&str, &str); 12] = [
+    const GOOD: [(&str, &str); 14] = [
+        ("messages", "true"),
+        ("sees_all", "true"),
         ("version", "15.18 (Debian 15.18-0+deb12u1)"),
         ("synchronous_commit", "on"),
         ("synchronous_standby_names", ""),
@@ -221,6 +247,7 @@ mod tests {
     fn each_danger_is_reported() {
         for (check, changes) in [
             ("version", &[("version", "13.4")][..]),
+            ("messages", &[("messages", "false")]),
             ("isolation", &[("isolation", "serializable")]),
             ("durability", &[("synchronous_commit", "off")]),
             ("durability", &[("fsync", "off")]),

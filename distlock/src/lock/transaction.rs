@@ -72,7 +72,8 @@ impl HeldLock {
     ///
     /// At the start of a transaction it keeps the lock during the work, at its end it only checks.
     /// Both prevent a lost update. Renewals continue. The lock's own operations never wait for the
-    /// transaction.
+    /// transaction. One that hangs keeps the lock, also beyond its lease: set
+    /// `idle_in_transaction_session_timeout` at the server.
     ///
     /// ```no_run
     /// # use distlock::{Error, distributed_lock};
@@ -94,7 +95,8 @@ impl HeldLock {
     /// # Errors
     ///
     /// [`Error::Lost`] if the lock is not, or no longer, held: roll back. Above `READ COMMITTED`
-    /// the server may report the same as a serialization failure. [`Error::Unavailable`] if the
+    /// also if the transaction's first statement came before the acquisition, which it then does
+    /// not see, and the server may report a loss as a serialization failure. [`Error::Unavailable`] if the
     /// statement fails, with the library's error as its source. [`Error::Config`] if the store is
     /// not PostgreSQL.
     ///

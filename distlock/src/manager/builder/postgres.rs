@@ -129,8 +129,14 @@ impl LockManagerBuilder {
         }
         let durability = Capabilities::POSTGRES.check_durability(self.defaults.durability);
         durability.map_err(Error::config)?;
+        if self.credentials_refresh_interval.is_some() {
+            return refuse(
+                "`credentials_refresh_interval` was set, but PostgreSQL asks for credentials only when a connection is \
+                 opened; remove the setting",
+            );
+        }
         config.credentials = self.checked_credentials_provider(config.has_credentials())?;
-        if !config.has_credentials() && config.credentials.is_none() {
+        if !config.has_user() && config.credentials.is_none() {
             return refuse(
                 "the lock store's URL names no user; write postgres://user:password@host/database, or set `credentials`",
             );

@@ -22,6 +22,8 @@ use crate::util::clock::{BootInstant, Clock, ServerTime};
 use crate::util::random::Random;
 use crate::util::sync::lock;
 
+const MIN_OPEN_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// The advisory lock of the listening session, by which others see that this client is alive.
 /// Without it, entries in queues last for three queue checks, and each check extends them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -84,6 +86,12 @@ impl PostgresClient {
             is_listening: AtomicBool::new(false),
             waited_at: AtomicU64::new(0),
         }
+    }
+
+    /// Returns the time to open a connection: a part of that of `connect`, because another attempt
+    /// may succeed, and not too short for a server that is under load.
+    pub(super) fn open_timeout(&self) -> Duration {
+        (self.config.connect_timeout / 4 * 3).max(MIN_OPEN_TIMEOUT)
     }
 
     /// Returns the channel for messages to this client.

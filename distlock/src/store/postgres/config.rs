@@ -85,6 +85,13 @@ impl PostgresConfig {
         format!("postgres://{}/{database}", hosts.join(","))
     }
 
+    /// Returns true if the URL contains a user.
+    pub(crate) fn has_user(&self) -> bool {
+        self.settings
+            .get_user()
+            .is_some_and(|user| !user.is_empty())
+    }
+
     /// Returns true if the URL contains a user or a password.
     pub(crate) fn has_credentials(&self) -> bool {
         self.settings.get_user().is_some() || self.settings.get_password().is_some()
@@ -131,10 +138,17 @@ fn split_sslmode(url: &str) -> Result<(String, bool), Error> {
                      verified server (`require` means the same here), because the other modes do not verify it",
                 ));
             }
-            _ => {
+            Some(("application_name" | "options", _)) => {
                 // Writing to a string cannot fail.
                 let _ = write!(rest, "{separator}{option}");
                 separator = '&';
+            }
+            _ => {
+                let name = option.split('=').next().unwrap_or_default();
+                return Err(Error::config(format!(
+                    "the URL has the option `{name}`, which distlock does not know; remove it (it knows `sslmode`, \
+                     `application_name` and `options`; all others are methods of the builder)"
+                )));
             }
         }
     }
@@ -180,7 +194,10 @@ mod tests {
             assert!(matches!(error, Error::Config { .. }), "{url}: {error:?}");
             let shown = format!("{error} {error:?}");
             assert!(!shown.contains("hunter2"), "{shown}");
-            assert!(shown.contains("; write "), "{shown}");
+            assert!(
+                shown.contains("; write ") || shown.contains("; remove "),
+                "{shown}"
+            );
         }
     }
 

@@ -1,7 +1,6 @@
 //! What the server says about itself, for `distlock doctor`.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
@@ -10,7 +9,7 @@ use crate::store::StoreResult;
 use crate::store::postgres::client::PostgresClient;
 use crate::store::postgres::decode::column;
 use crate::store::postgres::errors::classify;
-use crate::store::postgres::session::Session;
+use crate::store::postgres::listener;
 
 const ROUND_TRIPS: usize = 20;
 
@@ -28,7 +27,8 @@ const QUERY: &str = "SELECT name, value FROM (VALUES \
     ('oldest_transaction', (SELECT floor(extract(epoch FROM max(now() - xact_start)))::text FROM pg_stat_activity \
         WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid())), \
     ('max_connections', current_setting('max_connections')), \
-    ('connections', (SELECT count(*)::text FROM pg_stat_activity WHERE backend_type = 'client backend')), \
+    ('connections', (SELECT sum(numbackends)::text FROM pg_stat_database)), \
+    ('sees_all', pg_has_role('pg_read_all_stats', 'usage')::text), \
     ('clock', (extract(epoch FROM clock_timestamp()) * 1000000)::bigint::text)) AS facts (name, value)";
 
 /// Facts about a server by their names, and the durations of round trips.
@@ -50,8 +50,9 @@ pub(crate) async fn query(client: &PostgresClient) -> Result<PostgresFacts, Erro
 }
 
 async fn of(client: &PostgresClient) -> StoreResult<PostgresFacts> {
-    let session = Session::open_unchecked(client, false, Arc::new(|_| {}), true).await?;
+    let (session, receives) = listener::probed(client).await?;
     let mut facts = PostgresFacts::default();
+    facts.values.insert("messages".into(), receives.to_string());
     for row in session
         .client
         .query_typed(QUERY, &[])

@@ -1,37 +1,16 @@
-//! The schema: its version, and its installation.
+//! The installation of the schema.
 
 use crate::error::{Error, Outage};
 use crate::protocol::store_error::StoreError;
 use crate::store::StoreResult;
 use crate::store::postgres::client::PostgresClient;
 use crate::store::postgres::decode::column;
-use crate::store::postgres::errors::{INSTALL, classify};
+use crate::store::postgres::errors::classify;
+use crate::store::postgres::schema::{FUNCTIONS, TABLES, VERSION};
 use crate::store::postgres::session::Session;
-
-const SCHEMA: &str = include_str!("../../../sql/schema.sql");
-const FUNCTIONS: &str = include_str!("../../../sql/functions.sql");
-
-/// The version of the schema that this client needs, and that it is a client of.
-const VERSION: i32 = 1;
 
 /// The advisory lock of an installation: "distlock" as a number.
 const INSTALLATION: i64 = 0x6469_7374_6c6f_636b;
-
-/// Checks that this client may use a schema. The error says what to do.
-pub(super) fn check_version(version: i32, oldest_client: i32) -> Result<(), String> {
-    if version < VERSION {
-        return Err(format!(
-            "the schema `distlock` has version {version}, and this client needs {VERSION}; {INSTALL}"
-        ));
-    }
-    if oldest_client > VERSION {
-        return Err(format!(
-            "the schema `distlock` needs a client of version {oldest_client} or newer, and this one has {VERSION}; upgrade \
-             distlock"
-        ));
-    }
-    Ok(())
-}
 
 /// Creates the schema, or brings its functions up to date, in one transaction.
 pub(crate) async fn install(client: &PostgresClient) -> Result<(), Error> {
@@ -86,8 +65,8 @@ async fn run(session: &Session) -> StoreResult<()> {
             ));
         }
     }
-    let schema = if exists { "" } else { SCHEMA };
-    let statements = format!("{schema}\n{FUNCTIONS}\nCOMMIT");
+    let tables = if exists { "" } else { TABLES };
+    let statements = format!("{tables}\n{FUNCTIONS}\nCOMMIT");
     session
         .client
         .batch_execute(&statements)

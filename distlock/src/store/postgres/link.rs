@@ -19,9 +19,6 @@ use crate::util::sync::{lock, wait_until};
 
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
 
-/// Lower limit of the time to open a connection: a server under load plans statements for long.
-const MIN_OPEN_TIMEOUT: Duration = Duration::from_secs(1);
-
 /// Opens a session of this link.
 pub(super) type Opener = Box<dyn Fn() -> BoxFuture<'static, StoreResult<Session>> + Send + Sync>;
 
@@ -177,8 +174,7 @@ impl Inner {
             // The listening session finds out what the others may do.
             self.client.is_direct.wait().await;
         }
-        // A part of the time of `connect`, because another attempt may succeed.
-        let limit = (self.client.config.connect_timeout / 4 * 3).max(MIN_OPEN_TIMEOUT);
+        let limit = self.client.open_timeout();
         let opened = tokio::time::timeout(limit, (self.open)()).await;
         opened.unwrap_or_else(|_| Err(StoreError::timed_out(limit)))
     }
@@ -202,29 +198,33 @@ impl Inner {
     /// and each would leave a busy process in the server.
     async fn check(&self, session: &Session) -> StoreResult<()> {
         let lost = StoreError::new(Outage::TimedOut, "the connection no longer replies");
-        let is_direct = self.client.is_direct.get().copied().unwrap_or(false);
-        if !is_direct {
+        if self.client.is_direct.get() != Some(&true) {
             return Err(lost);
         }
         let asking = async {
-            let other =
-                Session::open_unchecked(&self.client, false, Arc::new(|_| {}), true).await?;
+            let other = Session::open_unchecked(&self.client, false, Arc::new(|_| {}), true);
             let query = format!(
-                "SELECT count(*) AS busy FROM pg_stat_activity WHERE pid = {} AND state = 'active'",
+                "SELECT wait_event FROM pg_stat_activity WHERE pid = {} AND state = 'active'",
                 session.backend
             );
-            let rows = other
-                .client
-                .query_typed(&query, &[])
-                .await
-                .map_err(classify)?;
-            rows.first().map_or(Ok(0), |row| column::<i64>(row, "busy"))
+            let rows = other.await?.client.query_typed(&query, &[]).await;
+            let rows = rows.map_err(classify)?;
+            rows.first()
+                .map(|row| column::<Option<String>>(row, "wait_event"))
+                .transpose()
         };
-        let limit = self.client.config.connect_timeout.max(MIN_OPEN_TIMEOUT);
-        match tokio::time::timeout(limit, asking).await {
-            Ok(Ok(0)) | Err(_) => Err(lost),
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(error),
+        let limit = self.client.open_timeout();
+        let Ok(waits_for) = tokio::time::timeout(limit, asking).await else {
+            return Err(lost);
+        };
+        let waits_for = waits_for?.ok_or(lost)?;
+        if waits_for.as_deref() == Some("SyncRep") {
+            let detail = "the server waits for a synchronous standby; check the standbys, or remove the lost one from \
+                `synchronous_standby_names`";
+            let error = StoreError::new(Outage::NotReady, detail);
+            session.explain_stall(error.clone());
+            self.availability.report(OutageCause::Rejecting, &error);
         }
+        Ok(())
     }
 }

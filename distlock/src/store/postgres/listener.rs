@@ -3,8 +3,8 @@
 //! Before version 19, PostgreSQL wakes every listening session of the database for each message. So
 //! a client listens only while one of its calls waits, and for a moment after.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, Notify};
@@ -114,17 +114,7 @@ fn on_change(client: &PostgresClient, change: LinkChange) {
 
 /// Opens the session. The first one finds out whether messages arrive.
 async fn open(client: Arc<PostgresClient>) -> StoreResult<Session> {
-    let arrived = Arc::new(Notify::new());
-    let handler: MessageHandler = {
-        let (client, arrived) = (Arc::downgrade(&client), arrived.clone());
-        Arc::new(move |text| {
-            if text == PROBE {
-                arrived.notify_one();
-            } else if let Some(client) = client.upgrade() {
-                client.handle_message(text);
-            }
-        })
-    };
+    let (arrived, handler) = handler(Arc::downgrade(&client));
     let session = match client.is_direct.get() {
         Some(is_direct) => Session::open(&client, *is_direct, handler).await?,
         None => {
@@ -142,6 +132,28 @@ async fn open(client: Arc<PostgresClient>) -> StoreResult<Session> {
         }
     }
     Ok(session)
+}
+
+/// Opens a session for the doctor. Returns true if messages arrive there.
+pub(super) async fn probed(client: &PostgresClient) -> StoreResult<(Session, bool)> {
+    let (arrived, handler) = handler(Weak::new());
+    let session = Session::open_unchecked(client, false, handler, true).await?;
+    let receives = probe(client, &session, &arrived).await?;
+    Ok((session, receives))
+}
+
+/// Returns the handler of messages, and what it notifies of the probe.
+fn handler(client: Weak<PostgresClient>) -> (Arc<Notify>, MessageHandler) {
+    let arrived = Arc::new(Notify::new());
+    let probed = arrived.clone();
+    let handler = move |text: &str| {
+        if text == PROBE {
+            probed.notify_one();
+        } else if let Some(client) = client.upgrade() {
+            client.handle_message(text);
+        }
+    };
+    (arrived, Arc::new(handler))
 }
 
 /// Returns true if a message of another connection arrives, so that nothing in between gives this

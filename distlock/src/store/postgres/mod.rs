@@ -46,6 +46,7 @@ pub(crate) mod install;
 mod link;
 mod listener;
 mod pool;
+mod schema;
 mod session;
 mod verbs;
 

@@ -23,7 +23,7 @@ use crate::store::postgres::client::PostgresClient;
 use crate::store::postgres::config::PostgresConfig;
 use crate::store::postgres::decode::column;
 use crate::store::postgres::errors::{classify, malformed, of_io};
-use crate::store::postgres::install;
+use crate::store::postgres::schema;
 use crate::store::postgres::verbs::Verb;
 use crate::util::clock::{BootInstant, ServerTime};
 use crate::util::sync::lock;
@@ -107,6 +107,8 @@ pub(super) struct Session {
     active_at: Mutex<BootInstant>,
     /// Notified when a command has had no reply for long.
     pub(super) stalled: Notify,
+    /// Why there is no reply, as far as another connection has found out.
+    stall: Mutex<Option<StoreError>>,
 }
 
 impl Session {
@@ -138,7 +140,10 @@ impl Session {
         has_schema: bool,
     ) -> StoreResult<Session> {
         let mut last_error = None;
-        for host in &client.config.hosts {
+        let hosts = &client.config.hosts;
+        // A host that does not reply leaves time for those after it.
+        let limit = client.open_timeout() / u32::try_from(hosts.len()).unwrap_or(1);
+        for host in hosts {
             let opened = Self::open_at(client, host, is_direct, on_message.clone());
             let opened = async {
                 let mut session = opened.await?;
@@ -148,9 +153,10 @@ impl Session {
                 }
                 Ok(session)
             };
-            match opened.await {
-                Ok(session) => return Ok(session),
-                Err(error) => last_error = Some(error),
+            match tokio::time::timeout(limit, opened).await {
+                Ok(Ok(session)) => return Ok(session),
+                Ok(Err(error)) => last_error = Some(error),
+                Err(_) => last_error = Some(StoreError::timed_out(limit)),
             }
         }
         Err(last_error.unwrap_or_else(|| malformed("no host")))
@@ -191,6 +197,7 @@ impl Session {
             in_flight: AtomicUsize::new(0),
             active_at: Mutex::new(client.clock.now()),
             stalled: Notify::new(),
+            stall: Mutex::default(),
         })
     }
 
@@ -241,7 +248,7 @@ impl Session {
             .await
             .map_err(classify)?;
         let row = rows.first().ok_or_else(|| malformed("no schema version"))?;
-        install::check_version(column(row, "version")?, column(row, "oldest_client")?)
+        schema::check_version(column(row, "version")?, column(row, "oldest_client")?)
             .map_err(|detail| StoreError::new(Outage::Misconfigured, detail).at(&client.address))
     }
 
@@ -265,9 +272,14 @@ impl Session {
             if now.since(*lock(&self.active_at)) >= STALL {
                 self.stalled.notify_one();
             }
-            return Err(StoreError::timed_out(limit.duration()));
+            let mut late = StoreError::timed_out(limit.duration());
+            if let Some(known) = &*lock(&self.stall) {
+                late.detail = format!("{}: {}", late.detail, known.detail);
+            }
+            return Err(late);
         };
         *lock(&self.active_at) = now;
+        *lock(&self.stall) = None;
         let rows = reply.map_err(|error| match self.driven.end.get() {
             Some(end) if error.is_closed() => end.clone(),
             _ => classify(error),
@@ -305,6 +317,11 @@ impl Session {
 
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Records why there is no reply, for the errors of commands until there is one.
+    pub(super) fn explain_stall(&self, reason: StoreError) {
+        *lock(&self.stall) = Some(reason);
     }
 
     /// Returns the time since the last reply.
