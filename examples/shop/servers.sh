@@ -2,7 +2,8 @@
 # usage: servers.sh COMMAND...
 #
 # Runs a command with its own PostgreSQL and Redis, on free ports of 127.0.0.1, with their URLs in
-# DATABASE_URL and REDIS_URL. Stops both after the command, and deletes their data.
+# DATABASE_URL and LOCKS_URL. With LOCKS=postgresql the locks are in that database, and there is no
+# Redis. Stops the servers after the command, and deletes their data.
 #
 # Job control (`set -m`) gives each server a process group, so Ctrl-C does not stop it too early.
 # shellcheck disable=SC2329 # Functions are called by a trap, and by a part of their name.
@@ -23,7 +24,8 @@ if ! command -v initdb >/dev/null; then
 fi
 command -v initdb >/dev/null ||
     fail "PostgreSQL is missing: apt-get install postgresql (or dnf install postgresql-server, brew install postgresql)"
-command -v redis-server >/dev/null ||
+locks=${LOCKS:-redis}
+[ "$locks" = postgresql ] || command -v redis-server >/dev/null ||
     fail "Redis is missing: apt-get install redis-server (or dnf install redis, brew install redis)"
 
 data_dir=
@@ -127,8 +129,11 @@ set +m
 wait $! || { cat "$data_dir/initdb.log" >&2; fail "initdb failed"; }
 start postgres
 export DATABASE_URL=postgres://shop@127.0.0.1:$port/postgres
-start redis
-export REDIS_URL=redis://127.0.0.1:$port
+export LOCKS_URL=$DATABASE_URL
+if [ "$locks" != postgresql ]; then
+    start redis
+    export LOCKS_URL=redis://127.0.0.1:$port
+fi
 
 # On a terminal, the command runs in the foreground, because another group cannot read from it. The
 # terminal signals the command directly, and other signals to this script wait for its end.

@@ -1,12 +1,11 @@
-//! One replica of the shop. `DATABASE_URL` and `REDIS_URL` name its servers, and `LISTEN` its own
-//! address (by default 127.0.0.1:8080). SIGTERM and SIGINT shut it down gracefully.
+//! One replica of the shop. `DATABASE_URL` names its database, `LOCKS_URL` the store of its locks,
+//! and `LISTEN` its own address (by default 127.0.0.1:8080). SIGTERM and SIGINT shut it down gracefully.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use axum::routing::get;
-use distlock::LockManager;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use shop::shop::Shop;
 use sqlx::PgPool;
@@ -42,7 +41,7 @@ async fn main() -> Result<()> {
         .install_recorder()?;
     tokio::spawn(upkeep(metrics.clone()));
 
-    let locks = LockManager::connect(&setting("REDIS_URL")?).await?;
+    let locks = shop::connect_locks(&setting("LOCKS_URL")?).await?;
     let database = connect(&setting("DATABASE_URL")?).await?;
     let shop = Shop::new(locks.clone(), database.clone());
     shop.create_tables().await?;

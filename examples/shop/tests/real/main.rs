@@ -1,4 +1,4 @@
-//! The shop against the PostgreSQL and Redis that `DATABASE_URL` and `REDIS_URL` name.
+//! The shop against the servers that `DATABASE_URL` and `LOCKS_URL` name.
 //! `./servers.sh cargo test --features real` starts and stops both.
 
 #![allow(clippy::unwrap_used)]
@@ -20,7 +20,7 @@ fn setting(name: &str) -> String {
 /// Returns the locks and the database of a replica, with this stock of an item and no orders. Every
 /// test has an item of its own.
 async fn stock_up(item: i64, pieces: i64) -> (LockManager, PgPool) {
-    let locks = LockManager::connect(&setting("REDIS_URL")).await.unwrap();
+    let locks = shop::connect_locks(&setting("LOCKS_URL")).await.unwrap();
     let database = PgPool::connect(&setting("DATABASE_URL")).await.unwrap();
     let shop = Shop::new(locks.clone(), database.clone());
     shop.create_tables().await.unwrap();
