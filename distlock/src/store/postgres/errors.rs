@@ -54,9 +54,11 @@ fn of_server(reply: &DbError) -> StoreError {
         }
     };
     match *code {
-        SqlState::INVALID_PASSWORD | SqlState::INVALID_AUTHORIZATION_SPECIFICATION => with(
+        SqlState::INVALID_PASSWORD => with(Outage::Denied, "fix user and password"),
+        // The message says what the server lets in: another user, host or database, or only TLS.
+        SqlState::INVALID_AUTHORIZATION_SPECIFICATION => with(
             Outage::Denied,
-            "fix user and password, or `pg_hba.conf` of the server; `?sslmode=verify-full` asks for TLS",
+            "change `pg_hba.conf` of the server, or write `?sslmode=verify-full` if it asks for encryption",
         ),
         SqlState::INVALID_CATALOG_NAME => with(
             Outage::Misconfigured,

@@ -66,7 +66,10 @@ async fn run(session: &Session) -> StoreResult<()> {
         }
     }
     let tables = if exists { "" } else { TABLES };
-    let statements = format!("{tables}\n{FUNCTIONS}\nCOMMIT");
+    let statements = format!(
+        "{tables}\n{FUNCTIONS}\n\
+         DELETE FROM distlock.version; INSERT INTO distlock.version VALUES ({VERSION}, {VERSION}); COMMIT"
+    );
     session
         .client
         .batch_execute(&statements)

@@ -22,7 +22,7 @@ use crate::store::net::tls::{self, TlsFailure};
 use crate::store::postgres::client::PostgresClient;
 use crate::store::postgres::config::PostgresConfig;
 use crate::store::postgres::decode::column;
-use crate::store::postgres::errors::{classify, malformed, of_io};
+use crate::store::postgres::errors::{INSTALL, classify, malformed, of_io};
 use crate::store::postgres::schema;
 use crate::store::postgres::verbs::Verb;
 use crate::util::clock::{BootInstant, ServerTime};
@@ -247,9 +247,13 @@ impl Session {
             .query_typed(query, &[])
             .await
             .map_err(classify)?;
-        let row = rows.first().ok_or_else(|| malformed("no schema version"))?;
-        schema::check_version(column(row, "version")?, column(row, "oldest_client")?)
-            .map_err(|detail| StoreError::new(Outage::Misconfigured, detail).at(&client.address))
+        let checked = match rows.first() {
+            Some(row) => {
+                schema::check_version(column(row, "version")?, column(row, "oldest_client")?)
+            }
+            None => Err(format!("the table `distlock.version` is empty; {INSTALL}")),
+        };
+        checked.map_err(|detail| StoreError::new(Outage::Misconfigured, detail).at(&client.address))
     }
 
     /// Runs a verb, and awaits its reply within the limit.
@@ -285,7 +289,8 @@ impl Session {
             _ => classify(error),
         })?;
         if self.driven.warnings.load(Ordering::Relaxed) != warnings {
-            // The reply is true only as long as the server does not fail.
+            // A statement that is cancelled no longer waits for the standby. What the server says is
+            // true only as long as it does not fail.
             return Err(StoreError::new(
                 Outage::TooFewReplicas,
                 "the server no longer waited for its synchronous standby, because the statement was cancelled; check \
