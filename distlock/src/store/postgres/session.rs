@@ -102,6 +102,8 @@ pub(super) struct Session {
     statements: [OnceCell<Statement>; Verb::COUNT],
     /// The number of the server's process.
     pub(super) backend: i32,
+    /// The server's default for transactions.
+    isolation: String,
     in_flight: AtomicUsize,
     /// The time of the last reply, or of the first command that awaits one.
     active_at: Mutex<BootInstant>,
@@ -128,6 +130,13 @@ impl Session {
         if is_direct {
             let settings = self.client.batch_execute(SETTINGS);
             settings.await.map_err(classify)?;
+        } else if self.isolation != "read committed" {
+            let detail = format!(
+                "`default_transaction_isolation` of the role is `{}`, and behind a pooler it cannot be set for a session; \
+                 set it to `read committed` for the role",
+                self.isolation
+            );
+            return Err(StoreError::new(Outage::Misconfigured, detail));
         }
         Ok(self)
     }
@@ -194,6 +203,7 @@ impl Session {
             is_direct,
             statements: Default::default(),
             backend: 0,
+            isolation: String::new(),
             in_flight: AtomicUsize::new(0),
             active_at: Mutex::new(client.clock.now()),
             stalled: Notify::new(),
@@ -220,19 +230,13 @@ impl Session {
                 version / 10_000
             ));
         }
-        let isolation: String = column(row, "isolation")?;
-        if !self.is_direct && isolation != "read committed" {
-            return misconfigured(format!(
-                "`default_transaction_isolation` of the role is `{isolation}`, and behind a pooler it cannot be set for \
-                 a session; set it to `read committed` for the role"
-            ));
-        }
         if column(row, "recovers")? {
             let detail =
                 "the server is a standby; wait for the failover, or name the primary in the URL";
             return Err(StoreError::new(Outage::ReadOnly, detail));
         }
         self.backend = column(row, "backend")?;
+        self.isolation = column(row, "isolation")?;
         let micros: i64 = column(row, "server_us")?;
         client
             .server_clock
