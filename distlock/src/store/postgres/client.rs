@@ -1,6 +1,6 @@
 //! The client of a store in PostgreSQL, which all its connections share.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,8 +21,6 @@ use crate::store::{EventSink, ReportSink, Settings, StoreEvent};
 use crate::util::clock::{BootInstant, Clock, ServerTime};
 use crate::util::random::Random;
 use crate::util::sync::lock;
-
-const MIN_OPEN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The advisory lock of the listening session, by which others see that this client is alive.
 /// Without it, entries in queues last for three queue checks, and each check extends them.
@@ -46,6 +44,8 @@ pub(crate) struct PostgresClient {
     pub(crate) reports: ReportSink,
     pub(crate) state: Arc<StoreState>,
     pub(crate) server_clock: ServerClock,
+    /// The index of the host at which a connection was last opened.
+    pub(super) host: AtomicUsize,
     /// The prefix of the names of locks.
     pub(super) prefix: String,
     /// Set by the first connection: false if a pooler may be in between.
@@ -81,17 +81,12 @@ impl PostgresClient {
             reports,
             state,
             server_clock: ServerClock::default(),
+            host: AtomicUsize::new(0),
             is_direct: SetOnce::new(),
             door: Mutex::default(),
             is_listening: AtomicBool::new(false),
             waited_at: AtomicU64::new(0),
         }
-    }
-
-    /// Returns the time to open a connection: a part of that of `connect`, because another attempt
-    /// may succeed, and not too short for a server that is under load.
-    pub(super) fn open_timeout(&self) -> Duration {
-        (self.config.connect_timeout / 4 * 3).max(MIN_OPEN_TIMEOUT)
     }
 
     /// Returns the channel for messages to this client.

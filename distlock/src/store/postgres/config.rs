@@ -13,6 +13,9 @@ use crate::protocol::store_error::StoreError;
 
 const DEFAULT_PORT: u16 = 5432;
 
+/// Lower limit of the time to open a connection: a server under load plans statements for long.
+pub(super) const MIN_OPEN_TIMEOUT: Duration = Duration::from_secs(1);
+
 const FORM: &str =
     "write postgres://user:password@host[:port]/database, with `?sslmode=verify-full` for TLS";
 
@@ -90,6 +93,12 @@ impl PostgresConfig {
         self.settings
             .get_user()
             .is_some_and(|user| !user.is_empty())
+    }
+
+    /// Returns the limit of one attempt to open a connection: a part of the time of `connect`,
+    /// because another attempt may succeed.
+    pub(crate) fn open_timeout(&self) -> Duration {
+        (self.connect_timeout / 4 * 3).max(MIN_OPEN_TIMEOUT)
     }
 
     /// Returns true if the URL contains a user or a password.

@@ -10,6 +10,7 @@ use crate::observer::event::Connection;
 use crate::protocol::store_error::StoreError;
 use crate::store::availability::{Availability, ConnectionLoss, OutageCause};
 use crate::store::postgres::client::PostgresClient;
+use crate::store::postgres::config::MIN_OPEN_TIMEOUT;
 use crate::store::postgres::decode::column;
 use crate::store::postgres::errors::classify;
 use crate::store::postgres::session::{Session, closed_error};
@@ -174,7 +175,7 @@ impl Inner {
             // The listening session finds out what the others may do.
             self.client.is_direct.wait().await;
         }
-        let limit = self.client.open_timeout();
+        let limit = self.client.config.open_timeout();
         let opened = tokio::time::timeout(limit, (self.open)()).await;
         opened.unwrap_or_else(|_| Err(StoreError::timed_out(limit)))
     }
@@ -213,7 +214,7 @@ impl Inner {
                 .map(|row| column::<Option<String>>(row, "wait_event"))
                 .transpose()
         };
-        let limit = self.client.open_timeout();
+        let limit = self.client.config.open_timeout();
         let Ok(waits_for) = tokio::time::timeout(limit, asking).await else {
             return Err(lost);
         };

@@ -148,12 +148,15 @@ impl Session {
         on_message: MessageHandler,
         has_schema: bool,
     ) -> StoreResult<Session> {
-        let mut last_error = None;
         let hosts = &client.config.hosts;
-        // A host that does not reply leaves time for those after it.
-        let limit = client.open_timeout() / u32::try_from(hosts.len()).unwrap_or(1);
-        for host in hosts {
-            let opened = Self::open_at(client, host, is_direct, on_message.clone());
+        let limit = client.config.open_timeout() / u32::try_from(hosts.len()).unwrap_or(1);
+        // The last one that worked comes first, so that all connections reach the same server.
+        let first = client.host.load(Ordering::Relaxed) % hosts.len().max(1);
+        let mut last_error = None;
+        for index in (first..hosts.len()).chain(0..first) {
+            // If the caller does not wait for its reply, the next attempt begins at another.
+            client.host.store(index + 1, Ordering::Relaxed);
+            let opened = Self::open_at(client, &hosts[index], is_direct, on_message.clone());
             let opened = async {
                 let mut session = opened.await?;
                 session.check_server(client).await?;
@@ -162,10 +165,14 @@ impl Session {
                 }
                 Ok(session)
             };
-            match tokio::time::timeout(limit, opened).await {
-                Ok(Ok(session)) => return Ok(session),
-                Ok(Err(error)) => last_error = Some(error),
-                Err(_) => last_error = Some(StoreError::timed_out(limit)),
+            // A host that does not reply leaves the others their part of the time.
+            let opened = tokio::time::timeout(limit, opened).await;
+            match opened.unwrap_or_else(|_| Err(StoreError::timed_out(limit))) {
+                Ok(session) => {
+                    client.host.store(index, Ordering::Relaxed);
+                    return Ok(session);
+                }
+                Err(error) => last_error = Some(error),
             }
         }
         Err(last_error.unwrap_or_else(|| malformed("no host")))
