@@ -20,6 +20,9 @@ use crate::util::sync::{lock, wait_until};
 
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
 
+/// Upper limit of the time to ask about a connection. If the network is cut, nothing else ends it.
+const MAX_CHECK_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Opens a session of this link.
 pub(super) type Opener = Box<dyn Fn() -> BoxFuture<'static, StoreResult<Session>> + Send + Sync>;
 
@@ -116,6 +119,11 @@ impl Link {
     pub(super) fn close(&self) {
         self.inner.close.cancel();
     }
+
+    /// Is cancelled when the link is closed for good.
+    pub(super) fn closing(&self) -> CancellationToken {
+        self.inner.close.clone()
+    }
 }
 
 impl Drop for Link {
@@ -136,10 +144,15 @@ impl Inner {
 
     async fn run(&self) {
         let (mut loss, mut backoff) = (None, BACKOFF);
+        let longest = self.client.config.open_timeout();
+        let mut limit = longest;
         loop {
-            match self.open_in_time().await {
+            match self.open_within(limit).await {
                 Ok(session) => {
                     backoff.reset();
+                    // The next attempts are short at first, because a connection that is opened
+                    // while the network is cut never replies.
+                    limit = MIN_OPEN_TIMEOUT;
                     let session = Arc::new(session);
                     let replaces = loss.is_some();
                     self.set(LinkState::Up(session.clone()));
@@ -165,17 +178,17 @@ impl Inner {
                     let [random, ..] = self.client.random.next().to_be_bytes();
                     let pause = backoff.next_delay() / 2;
                     tokio::time::sleep(pause + pause * u32::from(random) / 255).await;
+                    limit = (limit * 2).min(longest);
                 }
             }
         }
     }
 
-    async fn open_in_time(&self) -> StoreResult<Session> {
+    async fn open_within(&self, limit: Duration) -> StoreResult<Session> {
         if self.kind == Connection::Commands {
             // The listening session finds out what the others may do.
             self.client.is_direct.wait().await;
         }
-        let limit = self.client.config.open_timeout();
         let opened = tokio::time::timeout(limit, (self.open)()).await;
         opened.unwrap_or_else(|_| Err(StoreError::timed_out(limit)))
     }
@@ -188,44 +201,57 @@ impl Inner {
                 error = session.ended() => return error,
                 () = session.stalled.notified() => {}
             }
-            if let Err(error) = self.check(session).await {
-                return error;
+            tokio::select! {
+                biased;
+                error = session.ended() => return error,
+                checked = check(&self.client, &self.availability, session) => {
+                    if let Err(error) = checked {
+                        return error;
+                    }
+                }
             }
         }
     }
+}
 
-    /// Asks the server over another connection whether it works for a session that does not reply.
-    /// It does while it waits for its disk or its standby: then another connection would not help,
-    /// and each would leave a busy process in the server.
-    async fn check(&self, session: &Session) -> StoreResult<()> {
-        let lost = StoreError::new(Outage::TimedOut, "the connection no longer replies");
-        if self.client.is_direct.get() != Some(&true) {
-            return Err(lost);
-        }
-        let asking = async {
-            let other = Session::open_unchecked(&self.client, false, Arc::new(|_| {}), true);
-            let query = format!(
-                "SELECT wait_event FROM pg_stat_activity WHERE pid = {} AND state = 'active'",
-                session.backend
-            );
-            let rows = other.await?.client.query_typed(&query, &[]).await;
-            let rows = rows.map_err(classify)?;
-            rows.first()
-                .map(|row| column::<Option<String>>(row, "wait_event"))
-                .transpose()
-        };
-        let limit = self.client.config.open_timeout();
-        let Ok(waits_for) = tokio::time::timeout(limit, asking).await else {
-            return Err(lost);
-        };
-        let waits_for = waits_for?.ok_or(lost)?;
-        if waits_for.as_deref() == Some("SyncRep") {
-            let detail = "the server waits for a synchronous standby; check the standbys, or remove the lost one from \
-                `synchronous_standby_names`";
-            let error = StoreError::new(Outage::NotReady, detail);
-            session.explain_stall(error.clone());
-            self.availability.report(OutageCause::Rejecting, &error);
-        }
-        Ok(())
+/// Asks the server over another connection whether it works for a session that does not reply.
+/// It does while it waits for its disk or its standby: then another connection would not help,
+/// and each would leave a busy process in the server.
+pub(super) async fn check(
+    client: &PostgresClient,
+    availability: &Availability,
+    session: &Session,
+) -> StoreResult<()> {
+    let lost = StoreError::new(Outage::TimedOut, "the connection no longer replies");
+    if client.is_direct.get() != Some(&true) {
+        return Err(lost);
     }
+    let asking = async {
+        let other = Session::open_unchecked(client, false, Arc::new(|_| {}), true);
+        let query = format!(
+            "SELECT wait_event FROM pg_stat_activity WHERE pid = {} AND state = 'active'",
+            session.backend
+        );
+        let rows = other.await?.client.query_typed(&query, &[]).await;
+        let rows = rows.map_err(classify)?;
+        rows.first()
+            .map(|row| column::<Option<String>>(row, "wait_event"))
+            .transpose()
+    };
+    let limit = client
+        .config
+        .connect_timeout
+        .clamp(MIN_OPEN_TIMEOUT, MAX_CHECK_TIMEOUT);
+    let Ok(waits_for) = tokio::time::timeout(limit, asking).await else {
+        return Err(lost);
+    };
+    let waits_for = waits_for?.ok_or(lost)?;
+    if waits_for.as_deref() == Some("SyncRep") {
+        let detail = "the server waits for a synchronous standby; check the standbys, or remove the lost one from \
+            `synchronous_standby_names`";
+        let error = StoreError::new(Outage::NotReady, detail);
+        session.explain_stall(error.clone());
+        availability.report(OutageCause::Rejecting, &error);
+    }
+    Ok(())
 }

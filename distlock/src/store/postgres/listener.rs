@@ -23,6 +23,8 @@ use crate::util::sync::lock;
 /// How long the client listens after its last call has waited.
 pub(super) const LISTENS_ON: Duration = Duration::from_secs(5);
 
+const UNLISTEN_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// How long a message may take before it counts as lost.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -56,18 +58,28 @@ impl Listener {
     /// Begins to listen, unless the client does. Without a door, messages may not arrive, and
     /// queue checks find the grants.
     pub(super) async fn listen(&self, limit: Limit) -> StoreResult<()> {
-        let _toggling = self.toggle.lock().await;
         let client = &self.client;
-        if client.current_door().is_none() || client.is_listening.load(Ordering::SeqCst) {
+        let listening = async {
+            let _toggling = self.toggle.lock().await;
+            if client.current_door().is_none() || client.is_listening.load(Ordering::SeqCst) {
+                return Ok(());
+            }
+            listen(client, &*self.link.session()?).await
+        };
+        // If it takes longer, queue checks find the grant. The command that follows needs the rest.
+        let half = limit.after(limit.duration() / 2);
+        let Some(listened) = half.apply(listening).await else {
+            self.suspect();
             return Ok(());
+        };
+        listened
+    }
+
+    /// Has the session checked, because it did not reply.
+    fn suspect(&self) {
+        if let Ok(session) = self.link.session() {
+            session.stalled.notify_one();
         }
-        let session = self.link.session()?;
-        let listening = listen(client, &session);
-        // If it takes longer, queue checks find the grant.
-        if let Some(result) = limit.apply(listening).await {
-            result?;
-        }
-        Ok(())
     }
 
     /// Stops to listen, unless a call has waited a moment ago.
@@ -88,9 +100,13 @@ impl Listener {
         } else {
             format!("UNLISTEN \"{}\"", client.channel())
         };
-        // If it fails, the session has ended, or the next attempt works.
-        if session.client.batch_execute(&text).await.is_err() {
-            client.is_listening.store(true, Ordering::SeqCst);
+        // If it fails, the session has ended, or the next attempt works. If it has no reply, the
+        // next wait listens again.
+        let unlistening = session.client.batch_execute(&text);
+        match tokio::time::timeout(UNLISTEN_TIMEOUT, unlistening).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => client.is_listening.store(true, Ordering::SeqCst),
+            Err(_) => session.stalled.notify_one(),
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::store::StoreResult;
 use crate::store::availability::Availability;
 use crate::store::postgres::client::PostgresClient;
 use crate::store::postgres::errors::classify;
-use crate::store::postgres::link::Link;
+use crate::store::postgres::link::{Link, check};
 use crate::store::postgres::session::Session;
 use crate::util::sync::lock;
 
@@ -25,6 +25,7 @@ const IDLE: Duration = Duration::from_secs(60);
 pub(super) struct Pool {
     pub(super) link: Link,
     client: Arc<PostgresClient>,
+    availability: Arc<Availability>,
     more: Arc<Mutex<Vec<Arc<Session>>>>,
     is_opening: Arc<AtomicBool>,
     runtime: Handle,
@@ -38,7 +39,7 @@ impl Pool {
         let losing = more.clone();
         let link = Link::spawn(
             client.clone(),
-            availability,
+            availability.clone(),
             Connection::Commands,
             Box::new(move || Box::pin(open(opening.clone()))),
             // What broke the first connection has broken the others, too.
@@ -47,6 +48,7 @@ impl Pool {
         Pool {
             link,
             client,
+            availability,
             more,
             is_opening: Arc::default(),
             runtime: Handle::current(),
@@ -75,16 +77,41 @@ impl Pool {
         if self.is_opening.swap(true, Ordering::Relaxed) {
             return;
         }
-        let (client, more) = (self.client.clone(), self.more.clone());
-        let is_opening = self.is_opening.clone();
-        self.runtime.spawn(async move {
+        let (client, more) = (self.client.clone(), Arc::downgrade(&self.more));
+        let (is_opening, closing) = (self.is_opening.clone(), self.link.closing());
+        let availability = self.availability.clone();
+        let opening = async move {
             let limit = client.config.connect_timeout;
             // If it fails, commands continue on the others, and the first reports an outage.
-            if let Ok(Ok(session)) = tokio::time::timeout(limit, open(client)).await {
-                lock(&more).push(Arc::new(session));
+            let opened = tokio::time::timeout(limit, open(client.clone())).await;
+            let Ok(Ok(session)) = opened else {
+                is_opening.store(false, Ordering::Relaxed);
+                return;
+            };
+            let stalled = session.stalled.clone();
+            let watched = {
+                let (Some(more), session) = (more.upgrade(), Arc::new(session)) else {
+                    return;
+                };
+                let watched = Arc::downgrade(&session);
+                lock(&more).push(session);
+                is_opening.store(false, Ordering::Relaxed);
+                watched
+            };
+            loop {
+                stalled.notified().await;
+                let (Some(session), Some(more)) = (watched.upgrade(), more.upgrade()) else {
+                    return;
+                };
+                if let Err(error) = check(&client, &availability, &session).await {
+                    lock(&more).retain(|other| !Arc::ptr_eq(other, &session));
+                    session.close(&error);
+                    return;
+                }
             }
-            is_opening.store(false, Ordering::Relaxed);
-        });
+        };
+        self.runtime
+            .spawn(async move { closing.run_until_cancelled(opening).await });
     }
 
     pub(super) fn close_idle(&self) {

@@ -1,7 +1,7 @@
 //! One connection to the database.
 
 use std::future::{Future, poll_fn};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -108,7 +108,9 @@ pub(super) struct Session {
     /// The time of the last reply, or of the first command that awaits one.
     active_at: Mutex<BootInstant>,
     /// Notified when a command has had no reply for long.
-    pub(super) stalled: Notify,
+    pub(super) stalled: Arc<Notify>,
+    /// True if a command had no reply in time since the last reply.
+    is_unanswered: AtomicBool,
     /// Why there is no reply, as far as another connection has found out.
     stall: Mutex<Option<StoreError>>,
 }
@@ -213,7 +215,8 @@ impl Session {
             isolation: String::new(),
             in_flight: AtomicUsize::new(0),
             active_at: Mutex::new(client.clock.now()),
-            stalled: Notify::new(),
+            stalled: Arc::default(),
+            is_unanswered: AtomicBool::new(false),
             stall: Mutex::default(),
         })
     }
@@ -276,25 +279,28 @@ impl Session {
         limit: Limit,
     ) -> StoreResult<Vec<Row>> {
         let started = client.clock.now();
-        if self.in_flight.fetch_add(1, Ordering::Relaxed) == 0 {
+        let is_first = self.in_flight.fetch_add(1, Ordering::Relaxed) == 0;
+        if is_first && !self.is_unanswered.load(Ordering::Relaxed) {
             *lock(&self.active_at) = started;
         }
-        let _in_flight = InFlight(self);
+        let mut in_flight = InFlight {
+            session: self,
+            client,
+            has_reply: false,
+        };
         let warnings = self.driven.warnings.load(Ordering::Relaxed);
         let reply = limit.apply(self.query(verb, parameters)).await;
-        let now = client.clock.now();
         let Some(reply) = reply else {
-            if now.since(*lock(&self.active_at)) >= STALL {
-                self.stalled.notify_one();
-            }
             let mut late = StoreError::timed_out(limit.duration());
             if let Some(known) = &*lock(&self.stall) {
                 late.detail = format!("{}: {}", late.detail, known.detail);
             }
             return Err(late);
         };
-        *lock(&self.active_at) = now;
+        in_flight.has_reply = true;
+        *lock(&self.active_at) = client.clock.now();
         *lock(&self.stall) = None;
+        self.is_unanswered.store(false, Ordering::Relaxed);
         let rows = reply.map_err(|error| match self.driven.end.get() {
             Some(end) if error.is_closed() => end.clone(),
             _ => classify(error),
@@ -365,6 +371,8 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.close(&closed_error());
+        // Ends the task that watches it.
+        self.stalled.notify_one();
     }
 }
 
@@ -373,12 +381,25 @@ pub(super) fn closed_error() -> StoreError {
     StoreError::new(Outage::Unreachable, "the connection was closed")
 }
 
-/// Counts a command as in flight.
-struct InFlight<'a>(&'a Session);
+/// A command in flight. One that ends without a reply, because of its limit or because its caller
+/// no longer waits, may show that the connection is dead.
+struct InFlight<'a> {
+    session: &'a Session,
+    client: &'a PostgresClient,
+    has_reply: bool,
+}
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        let session = self.session;
+        session.in_flight.fetch_sub(1, Ordering::Relaxed);
+        if self.has_reply {
+            return;
+        }
+        session.is_unanswered.store(true, Ordering::Relaxed);
+        if session.idle_time(self.client.clock.now()) >= STALL {
+            session.stalled.notify_one();
+        }
     }
 }
 
