@@ -21,6 +21,15 @@ pub(super) fn column<'a, T: FromSql<'a>>(row: &'a Row, name: &str) -> StoreResul
         .map_err(|_| malformed(&format!("no `{name}` that is readable")))
 }
 
+/// Returns the only row of a reply.
+pub(super) fn one(rows: &[Row]) -> StoreResult<&Row> {
+    rows.first().ok_or_else(|| malformed("no row"))
+}
+
+pub(super) fn held_token(row: &Row) -> StoreResult<FencingToken> {
+    token(row)?.ok_or_else(|| malformed("no token"))
+}
+
 pub(super) fn token(row: &Row) -> StoreResult<Option<FencingToken>> {
     let token: Option<i64> = column(row, "token")?;
     Ok(token.and_then(positive).map(FencingToken::new))

@@ -7,39 +7,40 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use crate::error::LockKind;
-use crate::error::Outage;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
-use crate::protocol::kind::Kind;
 use crate::protocol::messages::{
     Acquire, AcquireReply, CheckQueue, CheckQueueReply, Confirm, Confirmation, DeleteRecord,
     Downgrade, Inspect, Inspection, List, OwnerId, Proof, Release, ReleaseReply, RenewReply,
-    Renewal, RenewalFailure, RevokeHolds, RevokeReply,
+    Renewal, RevokeHolds, RevokeReply,
 };
 use crate::protocol::store_error::StoreError;
-use crate::store::availability::{Availability, OutageCause};
+use crate::store::availability::Availability;
 use crate::store::client_id::join_name;
 use crate::store::postgres::client::PostgresClient;
 use crate::store::postgres::decode::{column, holders, kind, record, server_time, token, waiters};
+use crate::store::postgres::decode::{held_token, one};
+use crate::store::postgres::encode::{long, short};
 use crate::store::postgres::errors::malformed;
 use crate::store::postgres::listener::{LISTENS_ON, Listener};
 use crate::store::postgres::pool::Pool;
-use crate::store::postgres::session::{Limit, Session};
+use crate::store::postgres::session::Limit;
+use crate::store::postgres::shared::Shared;
 use crate::store::postgres::verbs::Verb;
-use crate::store::{BoxFuture, Capabilities, LockStore, OpenedStore, StoreEvent, StoreResult};
+use crate::store::{BoxFuture, Capabilities, LockStore, OpenedStore, StoreResult};
 use crate::util::clock::BootInstant;
 
 pub(crate) mod client;
+mod commands;
 pub(crate) mod config;
 mod decode;
+mod encode;
 mod errors;
 pub(crate) mod facts;
 pub(crate) mod install;
@@ -48,32 +49,12 @@ mod listener;
 mod pool;
 mod schema;
 mod session;
+mod shared;
 mod verbs;
-
-/// The number of acquires after which expired rows of one page are removed.
-const ACQUIRES_PER_SWEEP: u64 = 64;
-
-/// Upper limit of the pages that are swept at once.
-const MAX_SWEEPS: u64 = 50;
-
-/// Each client sweeps this often, also without acquires.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
-
-const SWEEP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One client of a database.
 pub(crate) struct PostgresStore {
     shared: Arc<Shared>,
-}
-
-/// The connections of a client.
-struct Shared {
-    client: Arc<PostgresClient>,
-    availability: Arc<Availability>,
-    pool: Pool,
-    listener: Listener,
-    /// Acquires since the last sweep.
-    acquires: AtomicU64,
 }
 
 impl PostgresStore {
@@ -112,257 +93,6 @@ impl PostgresStore {
             store: Box::new(PostgresStore { shared }),
             capabilities: Capabilities::POSTGRES,
         }
-    }
-}
-
-impl Shared {
-    /// Returns why a connection is down; `None` if both are up. An error that does not pass by
-    /// itself takes precedence.
-    fn disconnected(&self) -> Option<StoreError> {
-        let links = [&self.listener.link, &self.pool.link];
-        let errors = links.into_iter().filter_map(|link| link.session().err());
-        errors.min_by_key(|error| error.outage.is_transient())
-    }
-
-    async fn keep_house(&self, swept_at: &mut BootInstant) {
-        self.listener.listen_no_longer().await;
-        self.pool.close_idle();
-        let now = self.client.clock.now();
-        let pages = self
-            .acquires
-            .swap(0, Ordering::Relaxed)
-            .div_ceil(ACQUIRES_PER_SWEEP);
-        let is_due = now.since(*swept_at) >= SWEEP_INTERVAL;
-        for _ in 0..pages.min(MAX_SWEEPS).max(u64::from(is_due)) {
-            *swept_at = now;
-            if self.command(Verb::Sweep, &[], SWEEP_TIMEOUT).await.is_err() {
-                return;
-            }
-        }
-    }
-
-    /// Runs a verb over a connection for commands. Returns its rows, and when it was sent.
-    async fn command(
-        &self,
-        verb: Verb,
-        parameters: &[&(dyn ToSql + Sync)],
-        timeout: Duration,
-    ) -> StoreResult<(BootInstant, Vec<Row>)> {
-        let session = self.pool.session()?;
-        let limit = Limit::Timer(timeout);
-        self.command_on(&session, verb, parameters, limit).await
-    }
-
-    async fn command_on(
-        &self,
-        session: &Session,
-        verb: Verb,
-        parameters: &[&(dyn ToSql + Sync)],
-        limit: Limit,
-    ) -> StoreResult<(BootInstant, Vec<Row>)> {
-        let sent_at = self.client.clock.now();
-        let reply = session.run(&self.client, verb, parameters, limit).await;
-        match reply {
-            Ok(rows) => Ok((sent_at, rows)),
-            Err(error) => {
-                let error = error.at(&self.client.address);
-                // Reports a server that replies but refuses.
-                if error.outage.is_rejection() {
-                    self.availability.report(OutageCause::Rejecting, &error);
-                }
-                Err(error)
-            }
-        }
-    }
-
-    fn proof(&self, sent_at: BootInstant, token: FencingToken) -> Proof {
-        Proof { sent_at, token }
-    }
-
-    /// Records the server's time in a reply.
-    fn learn_time(&self, sent_at: BootInstant, row: &Row) -> StoreResult<()> {
-        if let Some(time) = server_time(row)? {
-            self.client.server_clock.update(sent_at, time);
-        }
-        Ok(())
-    }
-
-    fn fence_ttl(&self) -> i64 {
-        long(self.client.settings.fence_ttl)
-    }
-
-    /// Acquires, and waits in the queue for up to `wait`.
-    async fn acquire(
-        &self,
-        acquire: &Acquire<'_>,
-        wait: Duration,
-        limit: Limit,
-    ) -> StoreResult<AcquireReply> {
-        let (client, target) = (&self.client, &acquire.target);
-        let (name, once) = (client.name(target.key), acquire.once);
-        let apply_by = client
-            .server_clock
-            .apply_by(client.clock.now(), limit.duration());
-        let holder_name = join_name(&client.settings.client_name, acquire.metadata, false);
-        let parameters: [&(dyn ToSql + Sync); 17] = [
-            &name,
-            &client.uuid,
-            &client.current_door(),
-            &target.owner.0.cast_signed(),
-            &kind_letter(target.kind),
-            &int(target.kind.capacity()),
-            &int(target.kind.weight()),
-            &short(target.timing.lease),
-            &short(target.timing.ttl()),
-            &long(wait),
-            &apply_by.0.cast_signed(),
-            &self.fence_ttl(),
-            &int(client.settings.max_waiters),
-            &&*holder_name,
-            &once.map(|once| &*once.selector),
-            &once.map(|once| long(once.gap)),
-            &once.map(|once| long(once.ttl)),
-        ];
-        let session = self.pool.session()?;
-        let acquiring = self.command_on(&session, Verb::Acquire, &parameters, limit);
-        let (sent_at, rows) = acquiring.await?;
-        let row = one(&rows)?;
-        self.learn_time(sent_at, row)?;
-        let held = kind(row, "held_kind", "held_capacity")?;
-        if let Some(event) = StoreEvent::other_permits(acquire, held) {
-            (client.events)(event);
-        }
-        let lines = || column::<Option<Vec<&str>>>(row, "holders").map(Option::unwrap_or_default);
-        let at = server_time(row)?.unwrap_or_default();
-        let named = || Ok::<_, StoreError>(holders(&client.id, at, &lines()?));
-        let reply: i8 = column(row, "reply")?;
-        Ok(match reply as u8 {
-            b'H' => {
-                self.availability.clear(OutageCause::Rejecting);
-                AcquireReply::Held(self.proof(sent_at, held_token(row)?))
-            }
-            b'Q' => {
-                self.availability.clear(OutageCause::Rejecting);
-                AcquireReply::Queued(named()?)
-            }
-            b'B' => AcquireReply::Busy(named()?),
-            b'F' => AcquireReply::Full(named()?),
-            b'L' => AcquireReply::Late,
-            b'R' => AcquireReply::AlreadyRan(record(lines()?.first().copied().unwrap_or(""))?),
-            b'W' => AcquireReply::WrongKind {
-                existing: held.ok_or_else(|| malformed("no kind"))?,
-                holders: named()?,
-            },
-            _ => return Err(malformed("an unknown result of an acquire")),
-        })
-    }
-
-    /// Acquires, and listens for a grant before it waits.
-    async fn acquire_or_queue(
-        &self,
-        acquire: &Acquire<'_>,
-        limit: Limit,
-    ) -> StoreResult<AcquireReply> {
-        let client = &self.client;
-        self.acquires.fetch_add(1, Ordering::Relaxed);
-        if acquire.wait.is_zero() {
-            return self.acquire(acquire, Duration::ZERO, limit).await;
-        }
-        client.note_wait();
-        if client.is_listening.load(Ordering::SeqCst) || client.current_door().is_none() {
-            return self.acquire(acquire, acquire.wait, limit).await;
-        }
-        // Most locks are free: for those, the client need not listen.
-        let started = client.clock.now();
-        let tried = self.acquire(acquire, Duration::ZERO, limit).await?;
-        if !matches!(tried, AcquireReply::Busy(_)) {
-            return Ok(tried);
-        }
-        let left = || limit.after(client.clock.now().since(started));
-        self.listener.listen(left()).await?;
-        self.acquire(acquire, acquire.wait, left()).await
-    }
-
-    async fn release(&self, release: &Release<'_>, limit: Limit) -> StoreResult<ReleaseReply> {
-        let (client, target) = (&self.client, &release.target);
-        let cancel_until = release
-            .unanswered_until
-            .map(|_| client.server_clock.latest_apply_by());
-        let success = release.success;
-        let parameters: [&(dyn ToSql + Sync); 10] = [
-            &client.name(target.key),
-            &client.uuid,
-            &target.owner.0.cast_signed(),
-            &short(release.keep_for),
-            &self.fence_ttl(),
-            &cancel_until.unwrap_or_default().0.cast_signed(),
-            &success.map(|(_, token)| token.as_i64()),
-            &success.map(|(once, _)| &*once.selector),
-            &success.map(|(once, _)| long(once.gap)),
-            &success.map(|(once, _)| long(once.ttl)),
-        ];
-        let session = self.pool.session()?;
-        let releasing = self.command_on(&session, Verb::Release, &parameters, limit);
-        let (_, rows) = releasing.await?;
-        let row = one(&rows)?;
-        Ok(ReleaseReply {
-            was_held: column(row, "was_held")?,
-            repeat_after: None,
-            is_recorded: column(row, "is_recorded")?,
-        })
-    }
-
-    /// Extends one batch of holds of any kinds.
-    async fn renew(&self, batch: &[Renewal<'_>], timeout: Duration) -> StoreResult<RenewReply> {
-        let client = &self.client;
-        let names: Vec<_> = batch
-            .iter()
-            .map(|one| client.name(one.target.key))
-            .collect();
-        let owners: Vec<_> = batch
-            .iter()
-            .map(|one| one.target.owner.0.cast_signed())
-            .collect();
-        let tokens: Vec<_> = batch.iter().map(|one| one.token.as_i64()).collect();
-        let ttls: Vec<_> = batch
-            .iter()
-            .map(|one| short(one.target.timing.ttl()))
-            .collect();
-        let parameters: [&(dyn ToSql + Sync); 6] = [
-            &names,
-            &client.uuid,
-            &owners,
-            &tokens,
-            &ttls,
-            &client.current_door(),
-        ];
-        // A connection of their own, so that no command delays them; any other if that is down.
-        let session = self
-            .listener
-            .link
-            .session()
-            .or_else(|_| self.pool.session())?;
-        let renewing = self.command_on(&session, Verb::Renew, &parameters, Limit::Timer(timeout));
-        let (sent_at, rows) = renewing.await?;
-        let mut failures = Vec::new();
-        for row in &rows {
-            let index: i32 = column(row, "index")?;
-            let index = usize::try_from(index - 1)
-                .ok()
-                .filter(|index| *index < batch.len());
-            let index = index.ok_or_else(|| malformed("an index that is none"))?;
-            let failure: i8 = column(row, "failure")?;
-            let failure = match failure as u8 {
-                b'G' => RenewalFailure::Gone,
-                b'R' => RenewalFailure::Revoked,
-                _ => RenewalFailure::Error(StoreError::new(
-                    Outage::NotReady,
-                    "another transaction had locked the row of the hold",
-                )),
-            };
-            failures.push((index, failure));
-        }
-        Ok(RenewReply { sent_at, failures })
     }
 }
 
@@ -664,36 +394,4 @@ impl LockStore for PostgresStore {
         self.shared.pool.close();
         self.shared.listener.link.close();
     }
-}
-
-/// Returns the only row of a reply.
-fn one(rows: &[Row]) -> StoreResult<&Row> {
-    rows.first().ok_or_else(|| malformed("no row"))
-}
-
-fn held_token(row: &Row) -> StoreResult<FencingToken> {
-    token(row)?.ok_or_else(|| malformed("no token"))
-}
-
-fn kind_letter(kind: Kind) -> i8 {
-    let letter = match kind.lock_kind() {
-        LockKind::Mutex => b'm',
-        LockKind::ReadWrite => b'r',
-        LockKind::Semaphore { .. } => b'p',
-    };
-    letter.cast_signed()
-}
-
-/// Returns milliseconds, rounded up so that no hold is too short.
-fn long(duration: Duration) -> i64 {
-    i64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
-}
-
-/// Returns milliseconds of at most 24 days, more than the longest lease.
-fn short(duration: Duration) -> i32 {
-    i32::try_from(long(duration)).unwrap_or(i32::MAX)
-}
-
-fn int(number: u32) -> i32 {
-    i32::try_from(number).unwrap_or(i32::MAX)
 }
