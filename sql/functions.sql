@@ -424,7 +424,8 @@ CREATE OR REPLACE FUNCTION distlock.check_queue(p_client uuid, p_door bigint, p_
 RETURNS TABLE (server_us bigint, kind "char", capacity int, holders text[], holding int[], missing int[])
 LANGUAGE plpgsql AS $$
 DECLARE
-  t timestamptz; i int; v_key text; q distlock.queue; v_used int; v_over boolean; v_owners bigint[]; v_rings text[] := '{}';
+  t timestamptz; i int; v_key text; q distlock.queue; v_used int; v_kind "char"; v_over boolean; v_owners bigint[];
+  v_rings text[] := '{}';
 BEGIN
   FOR i IN 1 .. cardinality(p_keys) LOOP
     v_key := p_keys[i];
@@ -434,11 +435,11 @@ BEGIN
       UPDATE distlock.queue w SET deadline = t + interval '1.5 s'
         WHERE w.key = v_key AND w.client = p_client AND w.owner = ANY (v_owners);
     END IF;
-    SELECT coalesce(sum(h.weight) FILTER (WHERE h.expires > t), 0),
+    SELECT coalesce(sum(h.weight) FILTER (WHERE h.expires > t), 0), max(h.kind::text) FILTER (WHERE h.weight > 0),
         coalesce(bool_or(h.expires <= t OR h.weight > 0 AND h.expires > t + distlock.ms(h.ttl)), false)
-      INTO v_used, v_over FROM distlock.hold h WHERE h.key = v_key;
+      INTO v_used, v_kind, v_over FROM distlock.hold h WHERE h.key = v_key;
     SELECT * INTO q FROM distlock.queue w WHERE w.key = v_key ORDER BY w.place LIMIT 1;
-    IF v_over OR q.key IS NOT NULL AND (v_used + q.weight <= q.capacity OR q.deadline < t
+    IF v_over OR q.key IS NOT NULL AND (v_used + q.weight <= q.capacity OR q.deadline < t OR v_kind <> q.kind
       OR q.client <> p_client AND pg_try_advisory_xact_lock_shared(q.door))
     THEN
       PERFORM FROM distlock.lock l WHERE l.key = v_key FOR NO KEY UPDATE SKIP LOCKED;
