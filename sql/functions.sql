@@ -505,7 +505,7 @@ BEGIN
   PERFORM distlock.cut_down(p_key, t), distlock.ring(rings);
 END $$;
 
--- inspect: reads only.
+-- inspect: reads only. kind: that of the holds, or of the first waiter.
 CREATE OR REPLACE FUNCTION distlock.inspect(p_key text, p_max_listed int, OUT server_us bigint, OUT kind "char",
   OUT capacity int, OUT holders text[], OUT queue_length bigint, OUT waiters text[], OUT last_token bigint, OUT ran text)
 LANGUAGE plpgsql STABLE AS $$
@@ -514,6 +514,10 @@ BEGIN
   server_us := distlock.us(t);
   SELECT max(h.kind::text)::"char", max(h.capacity) INTO inspect.kind, inspect.capacity
     FROM distlock.hold h WHERE h.key = p_key AND h.weight > 0 AND h.expires > t;
+  IF inspect.kind IS NULL THEN
+    SELECT w.kind, w.capacity INTO inspect.kind, inspect.capacity
+      FROM distlock.queue w WHERE w.key = p_key ORDER BY w.place LIMIT 1;
+  END IF;
   holders := distlock.holders(p_key, t, t);
   SELECT count(*) INTO queue_length FROM distlock.queue w WHERE w.key = p_key;
   SELECT coalesce(array_agg(concat_ws(' ', w.client, distlock.us(w.since), w.name) ORDER BY w.place), '{}') INTO waiters
