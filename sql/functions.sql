@@ -177,18 +177,16 @@ BEGIN
   rings := distlock.serve(p_key, p_client, p_owner, t, p_fence_ttl);
   PERFORM distlock.ring(rings);
   SELECT * INTO mine FROM distlock.hold h WHERE h.key = p_key AND h.client = p_client AND h.owner = p_owner;
+  IF mine.state = 'c' THEN reply := 'L'; RETURN; END IF;
+  SELECT coalesce(sum(h.weight), 0), max(h.kind::text), max(h.capacity) INTO v_used, held_kind, held_capacity
+    FROM distlock.hold h WHERE h.key = p_key AND h.weight > 0;
   IF mine.state IN ('g', 'h') AND mine.expires > t THEN
     UPDATE distlock.hold h SET state = 'h', ttl = p_ttl, expires = t + distlock.ms(p_ttl)
       WHERE h.key = p_key AND h.client = p_client AND h.owner = p_owner;
     reply := 'H';
     token := mine.token;
     RETURN;
-  ELSIF mine.state = 'c' THEN
-    reply := 'L';
-    RETURN;
   END IF;
-  SELECT coalesce(sum(h.weight), 0), max(h.kind::text), max(h.capacity) INTO v_used, held_kind, held_capacity
-    FROM distlock.hold h WHERE h.key = p_key AND h.weight > 0;
   SELECT min(w.place), max(w.place) INTO v_first, v_last FROM distlock.queue w WHERE w.key = p_key;
   IF held_kind <> p_kind THEN
     reply := 'W';
