@@ -411,7 +411,7 @@ BEGIN
     UPDATE distlock.hold h SET token = downgrade.token, weight = 1, state = 'h', ttl = p_ttl, expires = t + distlock.ms(p_ttl)
       WHERE h.key = p_key AND h.client = p_client AND h.owner = p_owner;
   END IF;
-  PERFORM distlock.ring(distlock.serve(p_key, p_client, p_owner, t, p_fence_ttl));
+  PERFORM distlock.ring(distlock.serve(p_key, p_client, null, t, p_fence_ttl));
 END $$;
 
 -- check_queue: looks after all locks that a client waits for. For each key one row: the holders, and the indexes (from 1)
@@ -565,7 +565,7 @@ BEGIN
   INSERT INTO distlock.record AS r SELECT p_key, p_selector, least(h.since, t), p_gap, h.token, t,
       t + distlock.ms(p_record_ttl), h.name
     FROM distlock.hold h WHERE h.key = p_key AND h.client = p_client AND h.owner = p_owner AND h.token = p_token
-      AND h.state = 'h' AND h.expires > t
+      AND h.state IN ('g', 'h') AND h.expires > t
   ON CONFLICT (key, selector) DO UPDATE SET since = excluded.since, gap = excluded.gap, token = excluded.token,
     finished = excluded.finished, expires = greatest(r.expires, excluded.expires), name = excluded.name;
   IF NOT FOUND THEN
