@@ -28,14 +28,14 @@ RETURN least(lease, 1000);
 -- The functions below are in plpgsql even where they are one statement: it keeps the plan, while a function in SQL that is
 -- not inlined is planned at each call, which made a token cost 155 us.
 
--- Up to 16 holders, those that expire after p_from: 'client owner token weight since_us remaining_ms state name'.
+-- Up to 16 holders; with p_from, all that expire after it: 'client owner token weight since_us remaining_ms state name'.
 CREATE OR REPLACE FUNCTION distlock.holders(p_key text, t timestamptz, p_from timestamptz) RETURNS text[] LANGUAGE plpgsql STABLE AS $$
 BEGIN
   RETURN (SELECT coalesce(array_agg(line), '{}') FROM (
     SELECT concat_ws(' ', h.client, h.owner, h.token, h.weight, distlock.us(h.since),
       greatest(0, ceil(extract(epoch FROM h.expires - t) * 1000))::bigint, h.state, h.name) AS line
     FROM distlock.hold h WHERE h.key = p_key AND h.weight > 0 AND h.expires > p_from
-    ORDER BY h.since, h.token, h.owner LIMIT 16) lines);
+    ORDER BY h.since, h.token, h.owner LIMIT CASE WHEN p_from = '-infinity' THEN 16 END) lines);
 END $$;
 
 -- Locks the lock's row, which must exist before anything about the lock is decided or written. Creates it if asked.
