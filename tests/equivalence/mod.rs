@@ -1,10 +1,14 @@
 //! Random sequences of operations produce the same replies, grants and final state on the memory
-//! store and on Redis.
+//! store and on Redis, and on the memory store and on PostgreSQL.
+//!
+//! `op` makes the sequences, `step` runs an operation on a store of either side, `reply` makes
+//! replies comparable, `side` has what a side must do, and `postgres` what differs there by design.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::future::Future;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use proptest::strategy::BoxedStrategy;
@@ -19,17 +23,27 @@ use crate::store::redis::wire::scripts::Scripts;
 
 mod keys;
 mod op;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod reply;
 mod rules;
 mod side;
 mod step;
 
 use op::{Op, Sequence};
+#[cfg(feature = "postgres")]
+use postgres::InPostgres;
 use reply::{Observed, Reply};
-use side::{InMemory, InRedis};
+use side::{InMemory, InRedis, Side};
 use step::Step;
 
 const CASES: u32 = 13_000;
+
+/// The same with PostgreSQL, and how often each kind must occur.
+#[cfg(feature = "postgres")]
+const POSTGRES_CASES: u32 = 1_000;
+#[cfg(feature = "postgres")]
+const MIN_POSTGRES_REPLIES: u32 = 1;
 
 /// How often each kind of reply must occur in that many sequences.
 const MIN_REPLIES: u32 = 100;
@@ -46,27 +60,50 @@ const CALM: Duration = Duration::from_millis(300);
 /// Upper limit of the difference between times of the two stores.
 const TOLERANCE: Duration = Duration::from_millis(600);
 
+/// The same with one clock for both: a hold that is cut down later ends later.
+const HAND_TOLERANCE: Duration = Duration::from_millis(20);
+
 /// Returns the number of sequences, which the environment can set.
-fn cases() -> u32 {
+fn cases(usual: u32) -> u32 {
     let text = std::env::var("DISTLOCK_SEEDS");
-    text.map_or(CASES, |text| {
+    text.map_or(usual, |text| {
         text.parse().expect("DISTLOCK_SEEDS is not a number")
     })
 }
 
 #[test]
 fn memory_and_redis_give_the_same_replies() {
-    let tally = match Bench::run_sequences(Scripts::bundled(), op::sequences(), cases(), u32::MAX) {
+    compare_replies(
+        Bench::start(InRedis::start(Scripts::bundled())),
+        cases(CASES),
+        MIN_REPLIES,
+    );
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn memory_and_postgres_give_the_same_replies() {
+    compare_replies(
+        Bench::start(InPostgres::start()),
+        cases(POSTGRES_CASES),
+        MIN_POSTGRES_REPLIES,
+    );
+}
+
+fn compare_replies(mut bench: Bench, cases: u32, min_replies: u32) {
+    let lacks = bench.side.lacks();
+    let tally = match bench.run_sequences(&op::sequences(), cases, u32::MAX) {
         Ok(tally) => tally,
         Err(difference) => panic!("{difference}"),
     };
     // Shown with `--nocapture`, to choose the weights of the operations.
     println!("{tally:?}");
-    // A lower number of sequences need not have every kind.
-    for kind in reply::KINDS.iter().filter(|_| cases() >= CASES) {
+    // A number of sequences that was set need not have every kind.
+    let expected = reply::KINDS.iter().filter(|kind| !lacks.contains(kind));
+    for kind in expected.filter(|_| std::env::var("DISTLOCK_SEEDS").is_err()) {
         let times = tally.get(kind).copied().unwrap_or(0);
         assert!(
-            times >= MIN_REPLIES,
+            times >= min_replies,
             "`{kind}` only occurred {times} times: {tally:?}"
         );
     }
@@ -75,7 +112,8 @@ fn memory_and_redis_give_the_same_replies() {
 type Tally = BTreeMap<&'static str, u32>;
 
 struct Bench {
-    redis: InRedis,
+    runtime: Rc<Runtime>,
+    side: Box<dyn Side>,
     /// Every sequence has its own keys, so that nothing has to be flushed.
     sequence: u64,
     /// Set if the last sequence was aborted, so that its grants may still be in flight.
@@ -85,23 +123,33 @@ struct Bench {
 }
 
 impl Bench {
-    /// Runs sequences until the stores differ. Returns how often each kind of reply occurred.
-    fn run_sequences(
-        scripts: Arc<Scripts>,
-        sequences: BoxedStrategy<Sequence>,
-        cases: u32,
-        max_shrink_iters: u32,
-    ) -> Result<Tally, String> {
+    fn start<S: Side + 'static>(side: impl Future<Output = S>) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .unwrap();
-        let bench = RefCell::new(Bench {
-            redis: runtime.block_on(InRedis::start(scripts)),
+        Bench {
+            side: Box::new(runtime.block_on(side)),
+            runtime: Rc::new(runtime),
             sequence: 0,
             broke_off: false,
             tally: BTreeMap::new(),
-        });
+        }
+    }
+
+    /// Replaces the functions of the server.
+    #[cfg(feature = "postgres")]
+    fn load(&mut self, functions: &str) {
+        self.runtime.block_on(self.side.load(functions));
+    }
+
+    /// Runs sequences until the stores differ. Returns how often each kind of reply occurred.
+    fn run_sequences(
+        &mut self,
+        sequences: &BoxedStrategy<Sequence>,
+        cases: u32,
+        max_shrink_iters: u32,
+    ) -> Result<Tally, String> {
         let mut runner = TestRunner::new(Config {
             cases,
             failure_persistence: None,
@@ -110,19 +158,22 @@ impl Bench {
             rng_algorithm: RngAlgorithm::XorShift,
             ..Config::default()
         });
-        let compare = |sequence: Sequence| bench.borrow_mut().compare(&runtime, &sequence);
-        let result = runner.run(&sequences, compare);
+        let bench = RefCell::new(self);
+        let result = runner.run(sequences, |sequence| bench.borrow_mut().compare(&sequence));
         result.map_err(|error| error.to_string())?;
-        Ok(bench.into_inner().tally)
+        Ok(std::mem::take(&mut bench.into_inner().tally))
     }
 
-    fn compare(&mut self, runtime: &Runtime, sequence: &Sequence) -> Result<(), TestCaseError> {
+    fn compare(&mut self, sequence: &Sequence) -> Result<(), TestCaseError> {
+        let runtime = self.runtime.clone();
         let mut attempts = 0;
         loop {
             attempts += 1;
             let started = Instant::now();
-            match runtime.block_on(self.run(sequence)) {
-                Err(_) if started.elapsed() > CALM && attempts < 20 => {}
+            let result = runtime.block_on(self.run(sequence));
+            let was_slow = self.side.has_own_time() && started.elapsed() > CALM;
+            match result {
+                Err(_) if was_slow && attempts < 20 => {}
                 same => return same.map_err(TestCaseError::fail),
             }
         }
@@ -132,19 +183,19 @@ impl Bench {
         self.sequence += 1;
         let name = format!("sequence:{}", self.sequence);
         let keys = [format!("{{{name}}}:b"), format!("{{{name}}}:c"), name];
-        let redis = &mut self.redis;
+        let side = &mut *self.side;
         if std::mem::replace(&mut self.broke_off, true) {
             for client in 0..CLIENTS {
-                redis.messages(client).await;
+                side.messages(client).await;
             }
         }
         let mut both = Both {
             keys: keys.map(|key| LockKey::new(&key).unwrap()),
             kinds: sequence.kinds,
-            memory: InMemory::new(redis.clients()),
-            redis,
-            observed_in_memory: Observed::of(sequence.kinds),
-            observed_in_redis: Observed::of(sequence.kinds),
+            memory: InMemory::new(side.clients(), side.clock()),
+            observed_in_memory: Observed::of(sequence.kinds, false),
+            observed_on_server: Observed::of(sequence.kinds, side.remembers_cancelled()),
+            side,
         };
         let mut kinds = Vec::new();
         for (number, op) in sequence.ops.iter().enumerate() {
@@ -157,8 +208,8 @@ impl Bench {
                 &both.keys,
                 &both.memory,
             );
-            let result = both.step(&step).await;
-            kinds.extend(result.map_err(|why| format!("operation {number}, {step:?}\n{why}"))?);
+            let result = both.step(step).await;
+            kinds.extend(result.map_err(|why| format!("operation {number}, {why}"))?);
         }
         both.end()
             .await
@@ -177,9 +228,9 @@ struct Both<'a> {
     /// The kind as which each lock was last in use.
     kinds: [LockKind; KEYS],
     memory: InMemory,
-    redis: &'a mut InRedis,
+    side: &'a mut dyn Side,
     observed_in_memory: Observed,
-    observed_in_redis: Observed,
+    observed_on_server: Observed,
 }
 
 impl Both<'_> {
@@ -189,37 +240,51 @@ impl Both<'_> {
         }
     }
 
-    async fn step(&mut self, step: &Step) -> Result<Vec<&'static str>, String> {
-        let keys = &self.keys;
+    async fn step(&mut self, step: Step) -> Result<Vec<&'static str>, String> {
         self.memory.tick();
+        let step = self.side.adapt(step, &self.keys, &self.memory).await;
+        let result = self.compare(&step).await;
+        result.map_err(|why| format!("{step:?}\n{why}"))
+    }
+
+    async fn compare(&mut self, step: &Step) -> Result<Vec<&'static str>, String> {
+        let keys = &self.keys;
         self.observed_in_memory.start();
-        self.observed_in_redis.start();
+        self.observed_on_server.start();
         self.memory.meddle(keys, step);
         let full = self.memory.finds_full(keys, step);
         let obstacles = self.memory.obstacles(keys, step);
         // A queue check of all locks shares the limit.
         if self.memory.queued(keys) >= PER_CALL {
             self.observed_in_memory.ignore_since();
-            self.observed_in_redis.ignore_since();
+            self.observed_on_server.ignore_since();
         }
-        let in_memory = step
+        let ignores_permits = !self.side.knows_last_permits()
+            // A waiter may be granted first, with another number.
+            && (!self.memory.has_plain_permits(keys) || self.memory.queued(keys) > 0);
+        let mut in_memory = step
             .reply(&self.memory.stores, keys, &mut self.observed_in_memory)
             .await;
-        self.redis.meddle(keys, step);
-        let in_redis = step
-            .reply(&self.redis.stores, keys, &mut self.observed_in_redis)
+        self.side.meddle(keys, step).await;
+        let mut on_server = step
+            .reply(self.side.stores(), keys, &mut self.observed_on_server)
             .await;
-        same(&in_memory, &in_redis)?;
+        if !self.side.knows_last_permits() && !self.memory.has_plain_permits(keys) {
+            in_memory.forget_permits();
+            on_server.forget_permits();
+        }
+        same(&in_memory, &on_server)?;
+        self.side.settle(keys, &self.memory).await;
         if let (Step::Acquire { key, .. }, Reply::Acquire(AcquireReply::WrongKind { existing, .. })) =
             (step, &in_memory)
             && *existing != LockKind::Mutex
+            && self.side.raises_other_tokens()
         {
-            // In Redis, the acquire of a mutex may have raised the fence.
             let ahead = Step::Op(Op::Ahead { key: *key });
             self.memory.meddle(keys, &ahead);
-            self.redis.meddle(keys, &ahead);
+            self.side.meddle(keys, &ahead).await;
             self.observed_in_memory.behind(*key);
-            self.observed_in_redis.behind(*key);
+            self.observed_on_server.behind(*key);
         }
         let mut kinds = in_memory.kinds();
         kinds.extend(self.memory.unfinished(keys, step));
@@ -230,28 +295,37 @@ impl Both<'_> {
             kinds.push("room made");
         }
         for client in 0..CLIENTS {
-            let messages = self.memory.messages(client);
-            // Redis is read only for due messages, to save round trips. `end` finds others.
-            if !messages.is_empty() {
+            let mut messages = self.memory.messages(client);
+            if ignores_permits {
+                messages.retain(|message| !is_about_permits(message));
+            }
+            // A server is read only for due messages, to save round trips. `end` finds others.
+            if !messages.is_empty() || ignores_permits {
                 kinds.extend(messages.iter().map(|message| match message {
                     StoreEvent::Granted(_) => "granted",
                     StoreEvent::OtherPermits { .. } => "other number of permits",
                     _ => "revocation received",
                 }));
-                self.messages(client, messages).await?;
+                self.messages(client, messages, ignores_permits).await?;
             }
         }
         Ok(kinds)
     }
 
-    async fn messages(&mut self, client: usize, in_memory: Vec<StoreEvent>) -> Result<(), String> {
-        let in_redis = self.redis.messages(client).await;
+    async fn messages(
+        &mut self,
+        client: usize,
+        in_memory: Vec<StoreEvent>,
+        ignores_permits: bool,
+    ) -> Result<(), String> {
+        let mut on_server = self.side.messages(client).await;
+        on_server.retain(|message| !(ignores_permits && is_about_permits(message)));
         let rank = |observed: &mut Observed, messages: Vec<StoreEvent>| -> Vec<_> {
             let messages = messages.into_iter();
             let mut texts: Vec<_> = messages
                 .map(|message| observed.message(client, &self.keys, message))
                 .collect();
-            // A script revokes the holds of a counted lock in any order, and then grants.
+            // A server revokes the holds of a counted lock in any order, and then grants.
             let revoked = texts.iter().filter(|text| text.contains("revoked")).count();
             texts[..revoked].sort_unstable();
             // It comes with the reply, which a grant to the same client may overtake.
@@ -260,7 +334,7 @@ impl Both<'_> {
         };
         same(
             &rank(&mut self.observed_in_memory, in_memory),
-            &rank(&mut self.observed_in_redis, in_redis),
+            &rank(&mut self.observed_on_server, on_server),
         )
     }
 
@@ -268,29 +342,40 @@ impl Both<'_> {
     /// locks have the same state and remaining times.
     async fn end(&mut self) -> Result<(), String> {
         self.note_kinds();
-        self.step(&Step::last(self.kinds)).await?;
+        self.step(Step::last(self.kinds)).await?;
         for client in 0..CLIENTS {
-            self.messages(client, Vec::new()).await?;
+            self.messages(client, Vec::new(), false).await?;
         }
         for (at, key) in self.keys.iter().enumerate() {
-            let (mut in_memory, mut in_redis) =
-                (self.memory.snapshot(key), self.redis.snapshot(key));
+            let mut in_memory = self.memory.snapshot(key);
+            let mut on_server = self.side.snapshot(key, &mut in_memory).await;
             let left_in_memory = self.observed_in_memory.snapshot(at, &mut in_memory);
-            let left_in_redis = self.observed_in_redis.snapshot(at, &mut in_redis);
-            same(&in_memory, &in_redis)?;
-            let mut left = left_in_memory.iter().zip(&left_in_redis);
-            if !left.all(|(a, b)| a.abs_diff(*b) <= TOLERANCE) {
-                same(&(in_memory, left_in_memory), &(in_redis, left_in_redis))?;
+            let left_on_server = self.observed_on_server.snapshot(at, &mut on_server);
+            same(&in_memory, &on_server)?;
+            let mut left = left_in_memory.iter().zip(&left_on_server);
+            let tolerance = if self.side.has_own_time() {
+                TOLERANCE
+            } else {
+                HAND_TOLERANCE
+            };
+            if !left.all(|(a, b)| a.abs_diff(*b) <= tolerance) {
+                same(&(in_memory, left_in_memory), &(on_server, left_on_server))?;
             }
         }
         Ok(())
     }
 }
 
-fn same<T: PartialEq + Debug>(in_memory: &T, in_redis: &T) -> Result<(), String> {
-    if in_memory == in_redis {
+fn is_about_permits(message: &StoreEvent) -> bool {
+    matches!(message, StoreEvent::OtherPermits { .. })
+}
+
+fn same<T: PartialEq + Debug>(in_memory: &T, on_server: &T) -> Result<(), String> {
+    if in_memory == on_server {
         Ok(())
     } else {
-        Err(format!("in memory: {in_memory:?}\nin Redis:  {in_redis:?}"))
+        Err(format!(
+            "in memory: {in_memory:?}\non server: {on_server:?}"
+        ))
     }
 }

@@ -141,6 +141,8 @@ pub(super) enum Act {
         wait: Duration,
         /// Chooses what a mutex protects at most once, like those below.
         once: Option<usize>,
+        /// True while a transaction has checked in the holders, which expire meanwhile.
+        pinned: bool,
     },
     Confirm {
         timing: Timing,
@@ -155,6 +157,8 @@ pub(super) enum Act {
         keep_for: Duration,
         /// With the right or a wrong token.
         success: Option<(usize, bool)>,
+        /// True after an acquire that may still arrive.
+        unanswered: bool,
     },
 }
 
@@ -302,17 +306,23 @@ fn success() -> impl Strategy<Value = Vec<Op>> {
             timing,
             wait: WAIT,
             once: Some(once),
+            pinned: false,
         };
-        let release = Act::Release {
-            keep_for: Duration::ZERO,
-            success: Some((first, true)),
-        };
+        let release = release_after_success(first);
         vec![
             act(owner(FIRST), acquire(first)),
             act(owner(FIRST + 1), acquire(second)),
             act(owner(FIRST), release),
         ]
     })
+}
+
+fn release_after_success(once: usize) -> Act {
+    Act::Release {
+        keep_for: Duration::ZERO,
+        success: Some((once, true)),
+        unanswered: false,
+    }
 }
 
 /// Most calls are about the same record.
@@ -331,7 +341,7 @@ fn op_of_record() -> impl Strategy<Value = Op> {
         2 => (0..CLIENTS, FIRST..FIRST + 2, once()).prop_map(move |(client, owner, once)| Op::Act {
             pick: Pick { by: By::Number, client, owner: OwnerId(owner) },
             key,
-            act: Act::Release { keep_for: Duration::ZERO, success: Some((once, true)) },
+            act: release_after_success(once),
         }),
         2 => (pick(8, 1, 1), once(), timing()).prop_map(move |(pick, once, timing)| Op::Act {
             pick,
@@ -353,10 +363,10 @@ fn op(once_share: f64, step_back: u32) -> impl Strategy<Value = Op> {
     prop_oneof![
         24 => (
             pick(1, 1, 8), key(), 0..8_u32, prop::bool::weighted(0.05), timing(), sometimes(0.85, WAIT),
-            maybe_once(),
+            maybe_once(), prop::bool::weighted(0.1),
         )
-            .prop_map(move |(pick, key, choice, is_other_kind, timing, wait, once)| {
-                act(pick, key, Act::Acquire { choice, is_other_kind, timing, wait, once })
+            .prop_map(move |(pick, key, choice, is_other_kind, timing, wait, once, pinned)| {
+                act(pick, key, Act::Acquire { choice, is_other_kind, timing, wait, once, pinned })
             }),
         4 => (pick(4, 1, 1), key(), timing(), maybe_once()).prop_map(
             move |(pick, key, timing, once)| act(pick, key, Act::Confirm { timing, once })
@@ -364,9 +374,12 @@ fn op(once_share: f64, step_back: u32) -> impl Strategy<Value = Op> {
         4 => (pick(9, 1, 1), key(), right(), timing()).prop_map(
             move |(pick, key, right, timing)| act(pick, key, Act::Downgrade { right, timing })
         ),
-        10 => (pick(5, 2, 1), key(), sometimes(0.15, KEEP), prop::option::weighted(once_share, (once(), right())))
-            .prop_map(move |(pick, key, keep_for, success)| {
-                act(pick, key, Act::Release { keep_for, success })
+        10 => (
+            pick(5, 2, 1), key(), sometimes(0.15, KEEP), prop::option::weighted(once_share, (once(), right())),
+            prop::bool::ANY,
+        )
+            .prop_map(move |(pick, key, keep_for, success, unanswered)| {
+                act(pick, key, Act::Release { keep_for, success, unanswered })
             }),
         3 => (client(), several(), FIRST..FIRST + OWNERS, timing(), prop::bool::ANY).prop_map(
             |(client, keys, owner, timing, is_released)| {
@@ -414,10 +427,23 @@ fn pick(holder: u32, waiting: u32, number: u32) -> impl Strategy<Value = Pick> {
     })
 }
 
+/// The timings of operations. The first is shorter than a grant's lease, and longer than a sequence
+/// may take.
+pub(super) const TIMINGS: [Timing; 3] = [
+    Timing {
+        lease: Duration::from_millis(600),
+    },
+    Timing {
+        lease: Duration::from_secs(20),
+    },
+    Timing {
+        lease: Duration::from_secs(200),
+    },
+];
+
 fn timing() -> impl Strategy<Value = Timing> {
-    // The first is shorter than a grant's lease, and longer than a sequence may take.
-    let ms = prop_oneof![1 => Just(600), 2 => Just(20_000), 1 => Just(200_000)];
-    ms.prop_map(|ms| Timing::new(Duration::from_millis(ms)))
+    let [shorter, usual, longer] = TIMINGS;
+    prop_oneof![1 => Just(shorter), 2 => Just(usual), 1 => Just(longer)]
 }
 
 fn sometimes(probability: f64, duration: Duration) -> impl Strategy<Value = Duration> {

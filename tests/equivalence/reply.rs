@@ -46,7 +46,7 @@ pub(super) enum Reply {
 }
 
 /// Kinds that must occur many times to make the comparison meaningful.
-pub(super) const KINDS: [&str; 41] = [
+pub(super) const KINDS: [&str; 42] = [
     "held",
     "queued",
     "busy",
@@ -88,6 +88,7 @@ pub(super) const KINDS: [&str; 41] = [
     "one of several queued for",
     "one of several with a later token",
     "some of several free",
+    "too late",
 ];
 
 impl Reply {
@@ -102,7 +103,8 @@ impl Reply {
             Reply::Acquire(AcquireReply::WrongKind { .. }) => vec!["wrong kind"],
             Reply::Acquire(AcquireReply::Full(_)) => vec!["full"],
             Reply::Acquire(AcquireReply::AlreadyRan(_)) => vec!["already ran"],
-            Reply::Acquire(AcquireReply::Late | AcquireReply::KeyConflict(_)) => vec!["refused"],
+            Reply::Acquire(AcquireReply::Late) => vec!["too late"],
+            Reply::Acquire(AcquireReply::KeyConflict(_)) => vec!["refused"],
             Reply::AcquireAll(Some(_)) => vec!["all acquired"],
             Reply::AcquireAll(None) => vec!["not all acquired"],
             Reply::ReleaseAll {
@@ -172,6 +174,34 @@ impl Reply {
     }
 }
 
+impl Reply {
+    /// Forgets how many permits locks have.
+    pub(super) fn forget_permits(&mut self) {
+        let forget = |kind: &mut LockKind| {
+            if let LockKind::Semaphore { permits } = kind {
+                *permits = 0;
+            }
+        };
+        match self {
+            Reply::Acquire(AcquireReply::WrongKind { existing, .. }) => forget(existing),
+            Reply::Inspect(Inspection {
+                kind: Some(kind), ..
+            }) => forget(kind),
+            Reply::CheckQueue(replies) => {
+                for reply in replies {
+                    if let CheckQueueReply::Checked {
+                        kind: Some(kind), ..
+                    } = reply
+                    {
+                        forget(kind);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
 /// An owner's client, key and number.
 pub(super) type Owner = (usize, usize, OwnerId);
 
@@ -191,6 +221,9 @@ pub(super) struct Observed {
     behind: [bool; KEYS],
     /// Set for a lock with readers, which share a token.
     is_shared: [bool; KEYS],
+    /// Set for a store that rejects the late acquires of an owner that it did not know when that
+    /// was released.
+    pub(super) remembers_cancelled: bool,
 }
 
 fn rank(observed: &mut Vec<u64>, value: u64) -> u64 {
@@ -202,9 +235,10 @@ fn rank(observed: &mut Vec<u64>, value: u64) -> u64 {
 }
 
 impl Observed {
-    pub(super) fn of(kinds: [LockKind; KEYS]) -> Self {
+    pub(super) fn of(kinds: [LockKind; KEYS], remembers_cancelled: bool) -> Self {
         Observed {
             is_shared: kinds.map(|kind| kind == LockKind::ReadWrite),
+            remembers_cancelled,
             ..Observed::default()
         }
     }

@@ -1,16 +1,26 @@
 //! The rules of counted locks, of success records and of several keys that the scripts keep
-//! (`docs/internals/rules.md`). Without one of them, Redis differs from the memory store.
+//! (`docs/internals/rules.md`), and those that the functions in PostgreSQL keep. Without one of
+//! them, the server differs from the memory store.
 
+#[cfg(feature = "postgres")]
+use proptest::strategy::BoxedStrategy;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+#[cfg(feature = "postgres")]
+use super::op::Sequence;
+#[cfg(feature = "postgres")]
+use super::postgres::{InPostgres, source};
+use super::side::InRedis;
 use super::{Bench, op};
 use crate::store::redis::wire::scripts::Scripts;
 
 /// Upper limit of the sequences until a difference is found.
 const MAX_CASES: u32 = 40_000;
+#[cfg(feature = "postgres")]
+const MAX_FUNCTION_CASES: u32 = 5_000;
 
-/// A rule, a passage of the scripts, and the replacement that breaks the rule.
+/// A rule, a passage that keeps it, and the replacement that breaks it.
 type Edit = (&'static str, &'static str, &'static str);
 
 const EDITS: &[Edit] = &[
@@ -249,7 +259,201 @@ fn a_script_without_a_rule_differs() {
             "acquire_all" => op::on_mutexes(),
             _ => op::on_counted(),
         };
-        let result = Bench::run_sequences(scripts, sequences, MAX_CASES, 0);
+        let mut bench = Bench::start(InRedis::start(scripts));
+        let result = bench.run_sequences(&sequences, MAX_CASES, 0);
         assert!(result.is_err(), "no difference without {}", edit.0);
+    }
+}
+
+/// The rules of the functions in PostgreSQL, and the sequences that find each.
+#[cfg(feature = "postgres")]
+const FUNCTION_EDITS: &[(&Sequences, Edit)] = &[
+    (
+        &op::sequences,
+        (
+            "R2: no tombstone",
+            "IF NOT FOUND AND p_cancel_until >",
+            "IF false AND p_cancel_until >",
+        ),
+    ),
+    (
+        &op::sequences,
+        (
+            "R2: a tombstone is cut down",
+            "h.key = p_key AND h.weight > 0 AND h.expires > t + distlock.ms(h.ttl)",
+            "h.key = p_key AND h.expires > t + distlock.ms(h.ttl)",
+        ),
+    ),
+    (
+        &op::sequences,
+        (
+            "R19: an expired hold is renewed",
+            "h.expires > t FOR NO KEY UPDATE OF h SKIP LOCKED",
+            "true FOR NO KEY UPDATE OF h SKIP LOCKED",
+        ),
+    ),
+    (
+        &op::on_counted,
+        (
+            "K9: readers get new tokens",
+            "IF p_kind = 'r' AND p_weight < p_capacity THEN",
+            "IF false THEN",
+        ),
+    ),
+    (
+        &op::sequences,
+        (
+            "R7: newcomers pass the queue",
+            "ELSIF v_first IS NULL AND v_used + p_weight <= p_capacity THEN",
+            "ELSIF v_used + p_weight <= p_capacity THEN",
+        ),
+    ),
+    (
+        &op::sequences,
+        (
+            "R6: a silent client's waiters stay",
+            "IF gone.state = 'g' AND gone.client <> p_client THEN",
+            "IF false THEN",
+        ),
+    ),
+    (
+        &op::sequences,
+        (
+            "R6: a dead client is granted",
+            "IF q.client <> p_client AND pg_try_advisory_xact_lock_shared(q.door) THEN",
+            "IF false THEN",
+        ),
+    ),
+    (
+        &op::sequences,
+        (
+            "R7: an overdue waiter is granted",
+            "IF q.deadline < t THEN",
+            "IF false THEN",
+        ),
+    ),
+    (
+        &op::sequences,
+        (
+            "D-3: a pinned hold is taken over",
+            "e.expires <= t FOR UPDATE SKIP LOCKED))\n    RETURNING h.client",
+            "e.expires <= t FOR KEY SHARE SKIP LOCKED))\n    RETURNING h.client",
+        ),
+    ),
+    (
+        &op::sequences,
+        (
+            "R24: tokens by the clock only",
+            "SET token = greatest(l.token + 1, v_us)",
+            "SET token = v_us",
+        ),
+    ),
+    (
+        &op::sequences,
+        (
+            "R40: a revoked hold is renewed",
+            "WHERE h.token = a.token AND h.state IN ('g', 'h')",
+            "WHERE h.token = a.token AND h.state IN ('g', 'h', 'r')",
+        ),
+    ),
+    (
+        &op::sequences,
+        (
+            "R20: min_hold is ignored",
+            "IF p_keep = 0 THEN",
+            "IF true THEN",
+        ),
+    ),
+    (
+        &op::on_counted,
+        (
+            "R21: nothing is cut down",
+            "AND h.expires > t + distlock.ms(h.ttl) + interval '1 ms'",
+            "AND false",
+        ),
+    ),
+    (
+        &op::on_counted,
+        (
+            "K16: newcomers of another kind",
+            "IF held_kind <> p_kind THEN",
+            "IF false THEN",
+        ),
+    ),
+    (
+        &op::on_counted,
+        (
+            "K16: waiters of another kind",
+            "IF v_kind <> q.kind THEN",
+            "IF false THEN",
+        ),
+    ),
+    (
+        &op::on_counted,
+        (
+            "K16: waiters of another kind, in a queue check",
+            " OR v_kind <> q.kind",
+            "",
+        ),
+    ),
+    (
+        &op::on_counted,
+        (
+            "K10: a phase goes on after a revocation",
+            "token := CASE WHEN v_new THEN",
+            "token := CASE WHEN false THEN",
+        ),
+    ),
+    (
+        &op::sequences,
+        (
+            "R5: a release grants to no waiter",
+            "IF EXISTS (SELECT FROM distlock.queue w WHERE w.key = p_key) THEN\n    t :=",
+            "IF false THEN\n    t :=",
+        ),
+    ),
+    (
+        &op::on_mutexes,
+        (
+            "R41: held keys",
+            "IF EXISTS (SELECT FROM distlock.hold h WHERE h.key = ANY (p_keys))\n    OR",
+            "IF",
+        ),
+    ),
+    (
+        &op::after_success,
+        (
+            "P21: an acquire is judged now",
+            "<= coalesce(v_start, t) THEN",
+            "<= t THEN",
+        ),
+    ),
+    (
+        &op::after_success,
+        (
+            "P8: a record is shortened",
+            "expires = greatest(r.expires, excluded.expires), name",
+            "expires = excluded.expires, name",
+        ),
+    ),
+];
+
+/// Sequences of operations.
+#[cfg(feature = "postgres")]
+type Sequences = dyn Fn() -> BoxedStrategy<Sequence> + Sync;
+
+#[cfg(feature = "postgres")]
+#[test]
+fn a_function_without_a_rule_differs() {
+    let functions = source("functions.sql");
+    let mut bench = Bench::start(InPostgres::start());
+    for (sequences, (rule, passage, replacement)) in FUNCTION_EDITS {
+        let edited = functions.replace(passage, replacement);
+        assert_ne!(edited, functions, "no function has the passage of {rule}");
+        bench.load(&edited);
+        let started = std::time::Instant::now();
+        let result = bench.run_sequences(&sequences(), MAX_FUNCTION_CASES, 0);
+        assert!(result.is_err(), "no difference without {rule}");
+        println!("{rule}: {:?}", started.elapsed());
     }
 }

@@ -1,8 +1,9 @@
-//! The two stores, each with three clients.
+//! The memory store and Redis, each with three clients, and what a server must do to be compared.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use distlock_tests::{RedisServer, Resp, within};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -27,14 +28,14 @@ use crate::store::redis::transport::config::RedisConfig;
 use crate::store::redis::wire::scripts::Scripts;
 use crate::store::{EventSink, LockStore, Settings, StoreEvent};
 
-const NAMESPACE: &str = "equivalence";
+pub(super) const NAMESPACE: &str = "equivalence";
 const NAME: &str = "a name of words";
 
 /// Two clients with narrow queues, and one that never finds a queue full.
-const MAX_WAITERS: [u32; CLIENTS] = [10_000, 5, 3];
+pub(super) const MAX_WAITERS: [u32; CLIENTS] = [10_000, 5, 3];
 
 /// The owner in the grant that marks the end of the messages.
-const END: OwnerId = OwnerId(u64::MAX);
+pub(super) const END: OwnerId = OwnerId(u64::MAX);
 
 /// The timing of added entries.
 pub(super) const ENTRY: Timing = Timing {
@@ -51,7 +52,7 @@ fn kind_text(kind: Kind) -> String {
     }
 }
 
-fn settings(max_waiters: u32) -> Settings {
+pub(super) fn settings(max_waiters: u32) -> Settings {
     Settings {
         max_waiters,
         // Different for each client, so that a fence shows which client wrote it.
@@ -61,9 +62,9 @@ fn settings(max_waiters: u32) -> Settings {
 }
 
 /// The receiver of a client's events.
-type Events = UnboundedReceiver<StoreEvent>;
+pub(super) type Events = UnboundedReceiver<StoreEvent>;
 
-fn events() -> (EventSink, Events) {
+pub(super) fn events() -> (EventSink, Events) {
     let (sender, receiver) = unbounded_channel();
     let sink = move |event| {
         // The receiver is dropped when the test has ended.
@@ -72,18 +73,71 @@ fn events() -> (EventSink, Events) {
     (Arc::new(sink), receiver)
 }
 
+/// A store on a server, which is compared with the memory store.
+#[async_trait(?Send)]
+pub(super) trait Side {
+    fn stores(&self) -> &[Box<dyn LockStore>];
+
+    fn clients(&self) -> &Clients;
+
+    /// The clock of the memory store, and of a server that has no other.
+    fn clock(&self) -> Arc<HandClock>;
+
+    /// The kinds of replies that do not occur.
+    fn lacks(&self) -> &'static [&'static str];
+
+    /// Returns true if time passes on the server while operations run.
+    fn has_own_time(&self) -> bool;
+
+    /// Returns true if it rejects the late acquires of an owner that it did not know when that was
+    /// released.
+    fn remembers_cancelled(&self) -> bool {
+        false
+    }
+
+    /// Returns true if it remembers the number of permits of the last grant.
+    fn knows_last_permits(&self) -> bool {
+        true
+    }
+
+    /// Returns true if an acquire of a mutex raises the token of a counted lock.
+    fn raises_other_tokens(&self) -> bool {
+        false
+    }
+
+    /// Returns what takes the place of an operation whose effect would differ by design.
+    async fn adapt(&mut self, step: Step, _keys: &[LockKey; KEYS], _memory: &InMemory) -> Step {
+        step
+    }
+
+    /// Applies an operation that no client does.
+    async fn meddle(&mut self, keys: &[LockKey; KEYS], step: &Step);
+
+    /// Replaces the functions of the server, if it has any.
+    #[cfg(feature = "postgres")]
+    async fn load(&mut self, _functions: &str) {}
+
+    /// Removes what only one of the stores has removed by now, and may keep.
+    async fn settle(&mut self, _keys: &[LockKey; KEYS], _memory: &InMemory) {}
+
+    /// Returns the messages to a client since the last call.
+    async fn messages(&mut self, client: usize) -> Vec<StoreEvent>;
+
+    /// Returns the state of a lock, and changes what differs by design in that of the memory store.
+    async fn snapshot(&mut self, key: &LockKey, in_memory: &mut Snapshot) -> Snapshot;
+}
+
 pub(super) struct InMemory {
     pub(super) stores: Vec<Box<dyn LockStore>>,
-    server: MemoryServer,
+    pub(super) server: MemoryServer,
     clock: Arc<HandClock>,
-    clients: Vec<ClientId>,
+    pub(super) clients: Vec<ClientId>,
     stranger: ClientId,
     events: Vec<Events>,
 }
 
 impl InMemory {
-    pub(super) fn new(clients: &Clients) -> Self {
-        let clock = Arc::new(HandClock::new());
+    pub(super) fn new(clients: &Clients, clock: Arc<HandClock>) -> Self {
         let server = MemoryServer::new(clock.clone());
         let (stores, events) = (clients.ids.iter().zip(MAX_WAITERS))
             .map(|(id, max_waiters)| {
@@ -146,6 +200,11 @@ impl InMemory {
         self.server.kind(key)
     }
 
+    /// Returns true if all holds have the number of permits of the last grant of their lock.
+    pub(super) fn has_plain_permits(&self, keys: &[LockKey; KEYS]) -> bool {
+        keys.iter().all(|key| self.server.has_one_number(key))
+    }
+
     pub(super) fn waiting(&self, nth: usize, key: &LockKey) -> Option<String> {
         let queue = self.snapshot(key).queue;
         Some(queue.into_iter().nth(nth)?.owner)
@@ -155,7 +214,7 @@ impl InMemory {
     pub(super) fn meddle(&self, keys: &[LockKey; KEYS], step: &Step) {
         match step {
             Step::Op(Op::DeleteHolds { key }) => self.server.delete_holds(&keys[*key]),
-            Step::Op(Op::Silence { client, key }) => {
+            Step::OfKinds(Op::Silence { client, key }, _) => {
                 self.server.silence(&keys[*key], &self.clients[*client]);
             }
             Step::Expire { key, owner, .. } => self.server.expire_share(&keys[*key], owner),
@@ -177,6 +236,17 @@ impl InMemory {
                 }
             }
             Step::Lapse { key, owner } => self.server.lapse(&keys[*key], owner),
+            Step::Silent {
+                key,
+                owner,
+                waiters,
+                ..
+            } => {
+                self.server.expire_share(&keys[*key], owner);
+                for waiter in waiters {
+                    self.server.lapse(&keys[*key], waiter);
+                }
+            }
             _ => {}
         }
     }
@@ -245,16 +315,17 @@ impl InMemory {
 
 /// The clients' ids, which are the same on both sides.
 pub(super) struct Clients {
-    ids: Vec<ClientId>,
+    pub(super) ids: Vec<ClientId>,
     /// A client that is never connected.
-    stranger: ClientId,
+    pub(super) stranger: ClientId,
 }
 
 pub(super) struct InRedis {
-    pub(super) stores: Vec<Box<dyn LockStore>>,
+    stores: Vec<Box<dyn LockStore>>,
     clients: Clients,
     events: Vec<Events>,
     raw: Resp,
+    clock: Arc<HandClock>,
     _server: RedisServer,
 }
 
@@ -284,16 +355,39 @@ impl InRedis {
             },
             events: receivers,
             raw: server.client(),
+            clock: Arc::new(HandClock::new()),
             _server: server,
         }
     }
+}
 
-    pub(super) fn clients(&self) -> &Clients {
+#[async_trait(?Send)]
+impl Side for InRedis {
+    fn stores(&self) -> &[Box<dyn LockStore>] {
+        &self.stores
+    }
+
+    fn clients(&self) -> &Clients {
         &self.clients
     }
 
-    /// Applies an operation that no client does.
-    pub(super) fn meddle(&mut self, keys: &[LockKey; KEYS], step: &Step) {
+    fn clock(&self) -> Arc<HandClock> {
+        self.clock.clone()
+    }
+
+    fn lacks(&self) -> &'static [&'static str] {
+        &["too late"]
+    }
+
+    fn has_own_time(&self) -> bool {
+        true
+    }
+
+    fn raises_other_tokens(&self) -> bool {
+        true
+    }
+
+    async fn meddle(&mut self, keys: &[LockKey; KEYS], step: &Step) {
         let keys = |key: &usize| Keys::new(NAMESPACE, &keys[*key]);
         let raw = &mut self.raw;
         match step {
@@ -303,7 +397,7 @@ impl InRedis {
             Step::Op(Op::ShiftHold { key, hours }) => keys(key).shift_hold(raw, *hours),
             Step::Op(Op::ShiftRecords { key, hours }) => keys(key).shift_records(raw, *hours),
             Step::Op(Op::StepBack { key }) => keys(key).step_back(raw),
-            Step::Op(Op::Silence { client, key }) => {
+            Step::OfKinds(Op::Silence { client, key }, _) => {
                 keys(key).silence(raw, self.clients.ids[*client].as_str());
             }
             Step::Expire { key, owner, .. } => keys(key).expire(raw, owner),
@@ -328,9 +422,9 @@ impl InRedis {
         }
     }
 
-    /// Returns the messages to a client since the last call. A channel's messages arrive in order,
-    /// so receiving our own message shows that none is in flight.
-    pub(super) async fn messages(&mut self, client: usize) -> Vec<StoreEvent> {
+    /// A channel's messages arrive in order, so receiving our own message shows that none is in
+    /// flight.
+    async fn messages(&mut self, client: usize) -> Vec<StoreEvent> {
         let id = &self.clients.ids[client];
         let message = format!(
             "mutex {} 1 1 1 {NAMESPACE}:lock:{{end}}",
@@ -348,7 +442,7 @@ impl InRedis {
         }
     }
 
-    pub(super) fn snapshot(&mut self, key: &LockKey) -> Snapshot {
+    async fn snapshot(&mut self, key: &LockKey, _in_memory: &mut Snapshot) -> Snapshot {
         Keys::new(NAMESPACE, key).read(&mut self.raw)
     }
 }

@@ -11,7 +11,7 @@ use crate::error::LockKind;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::protocol::kind::Kind;
-use crate::protocol::messages::{Acquire, CheckQueue, OwnerId, Proof, Renewal};
+use crate::protocol::messages::{Acquire, AcquireReply, CheckQueue, OwnerId, Proof, Renewal};
 use crate::protocol::messages::{Confirm, DeleteRecord, Downgrade, Inspect, Release, RevokeHolds};
 use crate::protocol::once::Once;
 use crate::protocol::store_error::StoreError;
@@ -19,6 +19,7 @@ use crate::protocol::timing::Timing;
 use crate::store::LockStore;
 use crate::store::client_id::ClientId;
 use crate::store::memory::hooks::target;
+use crate::util::clock::BootInstant;
 
 /// Upper limit of the time of a reply or a grant on a loaded machine.
 pub(super) const LIMIT: Duration = Duration::from_secs(10);
@@ -38,6 +39,23 @@ pub(super) enum Step {
         timing: Timing,
         wait: Duration,
         once: Option<usize>,
+        pinned: bool,
+    },
+    /// An acquire of an owner that was cancelled, of a lock that is in use as this kind.
+    Cancelled {
+        pick: Pick,
+        key: usize,
+        kind: Kind,
+        in_use: LockKind,
+    },
+    /// A grant expires unconfirmed, which is why its client's waiters are dead, and another client
+    /// checks the queue.
+    Silent {
+        key: usize,
+        owner: String,
+        waiters: Vec<String>,
+        check: Op,
+        kinds: [Kind; KEYS],
     },
     /// An operation of clients other than to acquire, on locks of these kinds.
     OfKinds(Op, [Kind; KEYS]),
@@ -61,8 +79,8 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// Resolves the owners and the kinds from the memory store. Redis has the same ones, or the test
-    /// fails.
+    /// Resolves the owners and the kinds from the memory store. The server has the same ones, or the
+    /// test fails.
     pub(super) fn resolve(
         usual_kinds: [LockKind; KEYS],
         last_kinds: [LockKind; KEYS],
@@ -82,6 +100,7 @@ impl Step {
                     timing,
                     wait,
                     once,
+                    pinned,
                 } = *act
                 {
                     return Step::Acquire {
@@ -91,6 +110,7 @@ impl Step {
                         timing,
                         wait,
                         once,
+                        pinned,
                     };
                 }
                 if matches!(act, Act::Downgrade { .. }) && kinds[*key] == Kind::Mutex {
@@ -140,6 +160,7 @@ impl Step {
                 };
             }
             Op::CheckQueue { .. }
+            | Op::Silence { .. }
             | Op::Inspect { .. }
             | Op::Revoke { .. }
             | Op::DeleteRecord { .. } => {}
@@ -174,7 +195,35 @@ impl Step {
         observed: &mut Observed,
     ) -> Result<Reply, StoreError> {
         let (op, kinds) = match *self {
-            Step::OfKinds(op, kinds) => (op, kinds),
+            Step::OfKinds(op, kinds)
+            | Step::Silent {
+                check: op, kinds, ..
+            } => (op, kinds),
+            Step::Cancelled {
+                pick: Pick { client, owner, .. },
+                key,
+                kind,
+                in_use,
+            } => {
+                let acquire = Acquire {
+                    target: target(&keys[key], kind, owner, ENTRY),
+                    wait: Duration::ZERO,
+                    metadata: None,
+                    once: None,
+                };
+                let reply = if observed.remembers_cancelled {
+                    stores[client].acquire(&acquire, LIMIT).await?
+                } else {
+                    let check = CheckQueue {
+                        key: keys[key].clone(),
+                        kind: in_use,
+                        owners: vec![owner],
+                    };
+                    stores[client].check_queues(&[check], LIMIT).await?;
+                    AcquireReply::Late
+                };
+                return Ok(observed.acquire((client, key, owner), kind, reply));
+            }
             Step::Acquire {
                 pick: Pick { client, owner, .. },
                 key,
@@ -182,6 +231,7 @@ impl Step {
                 timing,
                 wait,
                 once,
+                ..
             } => {
                 let acquire = Acquire {
                     target: target(&keys[key], kind, owner, timing),
@@ -248,7 +298,11 @@ impl Step {
                         };
                         observed.downgrade(this, store.downgrade(&downgrade, LIMIT).await?)
                     }
-                    Act::Release { keep_for, success } => {
+                    Act::Release {
+                        keep_for,
+                        success,
+                        unanswered,
+                    } => {
                         let success = success.and_then(|(once, right)| {
                             let token = observed.named_token(this, right);
                             Some((once_of(kind, Some(once))?, token))
@@ -256,7 +310,9 @@ impl Step {
                         let release = Release {
                             target: target(name, kind, owner, ENTRY),
                             keep_for,
-                            unanswered_until: None,
+                            // Any time: the store has the true one.
+                            unanswered_until: (unanswered && observed.remembers_cancelled)
+                                .then_some(BootInstant(0)),
                             success,
                         };
                         let released = store.release(&release, LIMIT).await?;
@@ -344,6 +400,7 @@ impl Step {
                 };
                 observed.revoke(key, store.revoke(&revoke, LIMIT).await?)
             }
+            Op::Silence { .. } => Reply::None,
             other => unreachable!("{other:?} is of no client"),
         })
     }

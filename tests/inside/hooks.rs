@@ -304,6 +304,37 @@ impl MemoryServer {
         });
     }
 
+    /// Returns true if all holds of a lock have the number of permits of its last grant.
+    pub(crate) fn has_one_number(&self, key: &LockKey) -> bool {
+        let now = self.now();
+        (self.state().locks).with(key, now, |lock| {
+            let kinds = lock.holds.all.iter().map(|hold| hold.kind.lock_kind());
+            kinds
+                .into_iter()
+                .all(|kind| lock.holds.kind() == Some(kind))
+        })
+    }
+
+    /// Ends the read phase of a lock, which is not shared any longer.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn end_phase(&self, key: &LockKey) {
+        let now = self.now();
+        (self.state().locks).with(key, now, |lock| lock.holds.phase = None);
+    }
+
+    /// Removes an entry of the queue.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn remove_entry(&self, key: &LockKey, owner: &str) {
+        let now = self.now();
+        self.state().locks.with(key, now, |lock| {
+            let mut entries = lock.queue.entries.values();
+            let found = entries.find(|entry| text(&entry.owner_id) == owner);
+            if let Some(owner_id) = found.map(|entry| entry.owner_id.clone()) {
+                lock.queue.remove(&owner_id);
+            }
+        });
+    }
+
     /// Sets the last token an hour ahead of the wall clock, as after a backward step of that clock.
     pub(crate) fn put_token_ahead(&self, key: &LockKey) {
         let hours = |n: u64| Duration::from_secs(n * 60 * 60);
