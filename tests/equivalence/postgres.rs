@@ -295,11 +295,8 @@ impl InPostgres {
         let queue = memory.snapshot(&keys[key]).queue;
         let waiters = queue.into_iter().map(|entry| entry.owner);
         let waiters: Vec<_> = waiters.filter(|waiter| is_client(waiter, &id)).collect();
-        let others = (0..CLIENTS).map(|n| (client + n) % CLIENTS);
-        let client = others
-            .filter(|n| self.clients.ids[*n] != id)
-            .next()
-            .unwrap();
+        let mut others = (0..CLIENTS).map(|n| (client + n) % CLIENTS);
+        let client = others.find(|n| self.clients.ids[*n] != id).unwrap();
         self.forget_overdue(client, keys, memory).await;
         self.stale
             .extend(waiters.iter().map(|waiter| (key, waiter.clone())));

@@ -18,7 +18,7 @@ use crate::store::redis::wire::scripts::Scripts;
 /// Upper limit of the sequences until a difference is found.
 const MAX_CASES: u32 = 40_000;
 #[cfg(feature = "postgres")]
-const MAX_FUNCTION_CASES: u32 = 5_000;
+const MAX_FUNCTION_CASES: u32 = 3_000;
 
 /// A rule, a passage that keeps it, and the replacement that breaks it.
 type Edit = (&'static str, &'static str, &'static str);
@@ -447,13 +447,17 @@ type Sequences = dyn Fn() -> BoxedStrategy<Sequence> + Sync;
 fn a_function_without_a_rule_differs() {
     let functions = source("functions.sql");
     let mut bench = Bench::start(InPostgres::start());
+    let mut missed = Vec::new();
     for (sequences, (rule, passage, replacement)) in FUNCTION_EDITS {
         let edited = functions.replace(passage, replacement);
         assert_ne!(edited, functions, "no function has the passage of {rule}");
         bench.load(&edited);
-        let started = std::time::Instant::now();
         let result = bench.run_sequences(&sequences(), MAX_FUNCTION_CASES, 0);
-        assert!(result.is_err(), "no difference without {rule}");
-        println!("{rule}: {:?}", started.elapsed());
+        if result.is_ok() {
+            missed.push(rule);
+        }
+        // Shown with `--nocapture`.
+        println!("{rule}: {}", result.err().unwrap_or_default());
     }
+    assert!(missed.is_empty(), "no difference without {missed:?}");
 }

@@ -72,7 +72,7 @@ pub(super) enum Step {
     Expire {
         key: usize,
         owner: String,
-        /// The client and the number of that owner, which then cannot confirm its hold.
+        /// The client and the number of that owner, which then can neither renew nor confirm its hold.
         confirms: Option<(usize, OwnerId)>,
     },
     Nothing,
@@ -247,10 +247,16 @@ impl Step {
                 confirms: Some((client, owner)),
                 ..
             } => {
-                let confirm = Confirm {
-                    target: target(&keys[key], Kind::Read, owner, ENTRY),
-                    once: None,
+                let target = target(&keys[key], Kind::Read, owner, ENTRY);
+                let renewal = Renewal {
+                    target,
+                    token: observed.named_token((client, key, owner), true),
                 };
+                let renewed = stores[client].renew(&[renewal], LIMIT).await?;
+                if renewed.failures.is_empty() {
+                    return Ok(Reply::Renew(renewed.failures));
+                }
+                let confirm = Confirm { target, once: None };
                 let reply = stores[client].confirm(&confirm, LIMIT).await?;
                 return Ok(observed.confirm((client, key, owner), reply));
             }
