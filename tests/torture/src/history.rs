@@ -124,12 +124,24 @@ pub(crate) enum Call {
     Several,
     /// `RwLock::run_read`.
     Read,
-    /// `RwLock::run_write`.
+    /// `RwLock::run_write`, or `write` and then `downgrade`.
     Write,
+    /// `RwLockWriteGuard::downgrade`: the read of a call that wrote before, recorded as another.
+    Downgraded,
     /// `Semaphore::run`, for [`PERMITS`] permits in total.
     Permits,
     /// `Lock::try_run` with `once_per` of [`PERIOD`].
     Once,
+    /// A transaction that moves an amount between accounts in the database of the locks, under one
+    /// lock or, recorded as two calls, under two.
+    Transfer,
+}
+
+impl Call {
+    /// Returns true for a hold that readers share.
+    pub(crate) fn is_read(self) -> bool {
+        matches!(self, Call::Read | Call::Downgraded)
+    }
 }
 
 /// The period of calls that run at most once, and the shortest time between two successes.
@@ -170,11 +182,11 @@ pub(crate) enum Outcome {
     KeyConflict,
     /// The worker dropped the future.
     Dropped,
-    /// The resource rejected a stale token, so the body gave up.
+    /// The resource rejected a stale token, or the database a lock that is lost, so the body gave up.
     Stale,
     /// The work of the period has already succeeded.
     AlreadyRan,
-    /// The body failed on purpose.
+    /// The body failed on purpose, or its transaction did.
     Failed,
     Other,
 }
@@ -206,7 +218,8 @@ pub(crate) struct Header {
     pub(crate) keys: u32,
     /// The saboteur in the workers and the resource.
     pub(crate) sabotage: Option<String>,
-    pub(crate) redis_version: String,
+    /// The name and the version of the lock servers.
+    pub(crate) server_version: String,
     pub(crate) commit: String,
 }
 
@@ -261,6 +274,8 @@ pub(crate) enum SupervisorEvent {
         until: Nanos,
         pid: u32,
     },
+    /// The table that the locks protect, after all workers have exited.
+    Accounts(Accounts),
     /// Connections of the workers, as listed by the servers.
     Connections {
         when: When,
@@ -270,6 +285,33 @@ pub(crate) enum SupervisorEvent {
     Done {
         at: Nanos,
     },
+}
+
+/// The accounts, and every committed change of one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Accounts {
+    /// The balance of each account at the start.
+    pub(crate) balance: i64,
+    pub(crate) accounts: Vec<Account>,
+    pub(crate) changes: Vec<Change>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Account {
+    pub(crate) id: i64,
+    pub(crate) balance: i64,
+    pub(crate) version: i64,
+}
+
+/// What a committed transaction read from an account, and wrote there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Change {
+    pub(crate) by: OpId,
+    pub(crate) account: i64,
+    /// The version that it read. It wrote the next one.
+    pub(crate) version: i64,
+    pub(crate) before: i64,
+    pub(crate) after: i64,
 }
 
 /// A fault that the supervisor caused.

@@ -279,7 +279,7 @@ mod tests {
             let kinds: BTreeSet<_> = links.iter().map(|(kind, _)| *kind).collect();
             let wanted = match topology {
                 Topology::Standalone => 13,
-                Topology::Tls => 10,
+                Topology::Tls | Topology::Postgres => 10,
                 Topology::Sentinel | Topology::Replicas | Topology::Cluster => 0,
                 Topology::Quorum3 | Topology::Quorum5 => 14,
             };

@@ -41,6 +41,8 @@ pub(crate) struct Load {
     pub(crate) queue_tasks: u32,
     /// Tasks per worker that hold a lock for long, if replicas have to acknowledge.
     pub(crate) keepers: u32,
+    /// Tasks per worker that move amounts between accounts, if the servers have a table of those.
+    pub(crate) transfers: u32,
     /// Keys that receive `hot_share` of the calls.
     pub(crate) hot_keys: u32,
     pub(crate) hot_share: f64,

@@ -12,14 +12,14 @@ impl Display for Verdict {
         let header = &self.header;
         write!(
             f,
-            "torture: seed {}, {} s, profile {}, {}, {} workers, {} keys, redis {}, commit {}",
+            "torture: seed {}, {} s, profile {}, {}, {} workers, {} keys, {}, commit {}",
             header.seed,
             header.seconds,
             header.profile,
             header.topology,
             header.workers,
             header.keys,
-            header.redis_version,
+            header.server_version,
             header.commit
         )?;
         if let Some(name) = &header.sabotage {

@@ -13,7 +13,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// The total time that each thread, by process id and thread id, has waited for a processor.
 type Waits = HashMap<(u32, u32), Nanos>;
 
-/// Records when this process or a child of it was starved, until the sender of `stop` is dropped.
+/// Records when this process or a descendant of it was starved, until the sender of `stop` is dropped.
 pub(crate) fn observe(log: &Recorder, stop: &Receiver<()>) {
     let mut known = HashMap::new();
     let mut before = waits(&mut known);
@@ -62,15 +62,16 @@ fn waits(known: &mut HashMap<u32, bool>) -> Waits {
     waits
 }
 
+/// Returns true for this process and its descendants.
 fn is_observed(pid: u32) -> bool {
-    let own = std::process::id();
+    pid == std::process::id() || parent(pid).is_some_and(is_observed)
+}
+
+fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The format, for example `6530 (redis-server) S 6499`.
-    let parent = stat.rsplit_once(") ").and_then(|(_, rest)| {
-        let parent = rest.split(' ').nth(1)?;
-        parent.parse().ok()
-    });
-    pid == own || parent == Some(own)
+    let (_, rest) = stat.rsplit_once(") ")?;
+    rest.split(' ').nth(1)?.parse().ok()
 }
 
 /// Returns the entries of a directory that are named by numbers.
@@ -87,10 +88,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_and_its_children_are_observed() {
+    fn this_process_and_its_descendants_are_observed() {
         let server = distlock_tests::RedisServer::start();
         let processes = longest(&Waits::new(), &waits(&mut HashMap::new()));
         assert!(processes.contains_key(&std::process::id()));
         assert!(processes.contains_key(&server.pid()));
+        let server = distlock_tests::PostgresServer::start();
+        let own =
+            server.sql("select pid from pg_stat_activity where backend_type = 'checkpointer'");
+        let processes = longest(&Waits::new(), &waits(&mut HashMap::new()));
+        assert!(processes.contains_key(&own.parse().unwrap()));
     }
 }

@@ -28,19 +28,7 @@ fn excused(run: &Run, op: &Op, audit: &Audit) -> bool {
     // The answer may be from a primary that is being replaced and does not know it.
     site.replacing.touches(audit.span)
         || site.lossy_within(audit.span, op.memory())
-        || stepped_meanwhile(run, op, audit)
-}
-
-/// Returns true if the server's clock stepped since the worker was stopped. The worker's knowledge
-/// of that clock is then outdated.
-fn stepped_meanwhile(run: &Run, op: &Op, audit: &Audit) -> bool {
-    let before = audit.span.widened(op.memory(), 0);
-    let mut stops = run.faults.stops_of(op.id.worker).iter();
-    let stop = stops.find(|stop| before.from <= stop.until && stop.from <= audit.span.until);
-    stop.is_some_and(|stop| {
-        let since = audit.span.since(stop.from).widened(op.memory(), 0);
-        run.faults.at(op.key).steps.touches(since)
-    })
+        || run.stepped_since_stop(op, audit.span)
 }
 
 #[cfg(test)]

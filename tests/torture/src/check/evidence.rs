@@ -25,6 +25,7 @@ pub(crate) enum Invariant {
     Liveness,
     Leaks,
     Once,
+    Transfers,
 }
 
 impl Invariant {
@@ -41,6 +42,7 @@ impl Invariant {
             Invariant::Liveness => "no waiter starves",
             Invariant::Leaks => "nothing is left behind",
             Invariant::Once => "a success closes its period, and only a success",
+            Invariant::Transfers => "no update in a transaction is lost",
         }
     }
 

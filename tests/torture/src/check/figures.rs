@@ -167,6 +167,7 @@ fn table(run: &Run, counts: &AcquisitionCounts, resource: &Resource, excused: u6
         // A lock takes three servers or more, all on one machine.
         "quorum3" => (6_000.0, 300.0),
         "quorum5" => (3_000.0, 400.0),
+        "postgres" => (3_000.0, 150.0),
         _ => (20_000.0, 200.0),
     };
     let least = |bound: f64| full.then_some(Bound::AtLeast(bound));
@@ -200,7 +201,8 @@ fn table(run: &Run, counts: &AcquisitionCounts, resource: &Resource, excused: u6
         let wanted = once.filter(|op| op.acquired.is_some() || outcome.is_some());
         wanted.filter(|op| op.outcome() == outcome).count() as f64
     };
-    let least_once = |bound: f64| least(bound * minutes).filter(|_| topology == "standalone");
+    let has_once = matches!(topology, "standalone" | "postgres");
+    let least_once = |bound: f64| least(bound * minutes).filter(|_| has_once);
     // A call for two keys is recorded as two calls.
     let held = |call: Call| {
         let calls = run.ops.iter().filter(|op| op.call == call);
@@ -208,6 +210,11 @@ fn table(run: &Run, counts: &AcquisitionCounts, resource: &Resource, excused: u6
     };
     let least_held = |share: f64| least(share * acquisitions * minutes);
     let least_counted = |share: f64| least_held(share).filter(|_| !is_quorum);
+    let has_accounts = topology == "postgres";
+    let transferred = |outcome: Outcome| {
+        let calls = run.ops.iter().filter(|op| op.call == Call::Transfer);
+        calls.filter(|op| op.outcome() == Some(outcome)).count() as f64
+    };
     let long_wait = LONG_WAIT_MS * MILLI;
     let several = run
         .ops
@@ -232,11 +239,22 @@ fn table(run: &Run, counts: &AcquisitionCounts, resource: &Resource, excused: u6
         ("  lost", counts.lost as f64, None),
         ("  reads", held(Call::Read), least_counted(0.01)),
         ("  writes", held(Call::Write), least_counted(0.005)),
+        ("  downgrades", held(Call::Downgraded), least_counted(0.001)),
         ("  permits", held(Call::Permits), least_counted(0.005)),
         (
             "  several keys",
             held(Call::Several) / 2.0,
             least_held(0.005),
+        ),
+        (
+            "transfers committed",
+            transferred(Outcome::Ok),
+            least(300.0 * minutes).filter(|_| has_accounts),
+        ),
+        (
+            "  refused without the lock",
+            transferred(Outcome::Stale),
+            least(minutes).filter(|_| has_accounts),
         ),
         (
             "several keys: busy after 10 s",
@@ -408,12 +426,13 @@ mod tests {
     #[test]
     fn a_full_run_has_bounds_and_another_has_none() {
         for (profile, topology, seconds, bounds) in [
-            ("all", "standalone", 60, 11),
+            ("all", "standalone", 60, 12),
             ("all", "standalone", 59, 0),
             ("pause", "standalone", 60, 0),
-            ("all", "sentinel", 600, 11),
-            ("all", "replicas", 60, 13),
-            ("all", "cluster", 60, 12),
+            ("all", "postgres", 60, 14),
+            ("all", "sentinel", 600, 12),
+            ("all", "replicas", 60, 14),
+            ("all", "cluster", 60, 13),
             ("all", "quorum5", 60, 9),
         ] {
             let mut run = Run::default();

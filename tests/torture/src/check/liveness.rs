@@ -18,7 +18,8 @@ use std::collections::BTreeMap;
 use crate::check::evidence::{Finding, Invariant, Violation};
 use crate::check::run::{Key, MILLI, Op, Run, SECOND, grace, grant_lease};
 use crate::check::spans::{Span, Spans};
-use crate::history::Nanos;
+use crate::history::{Call, Nanos, Outcome};
+use crate::servers::IDLE_IN_TRANSACTION;
 
 const QUEUE_CHECK_INTERVAL: Nanos = 500 * MILLI;
 const SLACK: Nanos = 500 * MILLI;
@@ -26,6 +27,9 @@ const SLACK: Nanos = 500 * MILLI;
 const AFTERMATH: Nanos = SECOND;
 /// A worker that lost part of a handshake to its link dials for up to 2 s before it retries.
 const REDIALING: Nanos = 3 * SECOND;
+
+/// How long a transaction may outlive its client: the server's timeout, and some slack.
+const OUTLIVES: Nanos = IDLE_IN_TRANSACTION.as_secs() * SECOND + SECOND;
 
 /// How long a call may wait over a quorum while a majority of the servers serves it. Its attempts
 /// are at most 80 ms apart, so this is more than a hundred of them.
@@ -74,6 +78,14 @@ impl<'a> Waits<'a> {
     /// Returns when a call may have held its key.
     fn may_hold(&self, op: &Op) -> Vec<Span> {
         let mut spans: Vec<_> = op.belief().into_iter().collect();
+        // Its transaction keeps the lock, and may outlive a connection that was cut off.
+        if op.call == Call::Transfer
+            && let Some((at, _)) = op.acquired
+        {
+            let is_done = op.outcome() == Some(Outcome::Ok);
+            let after = if is_done { 0 } else { OUTLIVES };
+            spans.push(op.whole().since(at).widened(0, after));
+        }
         if let Some(other) = op.other {
             let released = op.acquired.map(|(at, _)| op.whole().since(at));
             spans.extend(released);

@@ -26,6 +26,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod transfers;
 
 use std::path::Path;
 
@@ -99,6 +100,7 @@ pub(crate) fn check(dir: &Path) -> anyhow::Result<Verdict> {
         liveness::check(&run),
         leaks::check(&run),
         once::check(&run, &resource),
+        transfers::check(&run),
     ];
     Ok(Verdict {
         figures: figures::figures(&run, &resource, findings[0].excused),

@@ -43,7 +43,7 @@ fn overlaps<'a>(mut holds: Vec<(Span, &'a Op)>) -> Vec<Overlap<'a>> {
 
 fn capacity(op: &Op) -> u32 {
     match op.call {
-        Call::Read | Call::Write => u32::MAX / 2,
+        Call::Read | Call::Downgraded | Call::Write => u32::MAX / 2,
         Call::Permits => PERMITS,
         _ => 1,
     }
@@ -100,7 +100,10 @@ pub(super) fn check(run: &Run, resource: &Resource) -> Finding {
             // The lock that was forgotten may belong to either of them.
             let memory = overlap.earlier.memory().max(overlap.later.memory());
             let site = run.faults.at(overlap.later.key);
-            finding.unless(site.lossy_within(overlap.span, memory), run, violation);
+            let is_outdated = |op| run.stepped_since_stop(op, overlap.span);
+            let excused =
+                site.lossy_within(overlap.span, memory) || ops.into_iter().any(is_outdated);
+            finding.unless(excused, run, violation);
         }
     }
     finding
@@ -210,6 +213,26 @@ mod tests {
             let mut history = two_at_once(2_000);
             history.fault(from, until, Kind::FailoverKill, None, lossless);
             assert_eq!(found(&history), expected, "{from} {until} {lossless}");
+        }
+    }
+
+    /// A grant that the second worker may use 1.1 s after the clock stepped.
+    #[test]
+    fn a_clock_step_during_a_stop_excuses_overlaps_after_it() {
+        for (stop, expected) in [
+            (Some((2, 500, 2_005)), (0, 1)),
+            (Some((2, 1_960, 2_005)), (1, 0)),
+            (Some((3, 500, 2_005)), (1, 0)),
+            (None, (1, 0)),
+        ] {
+            let mut history = two_at_once(2_000);
+            history.fault(600, 700, Kind::ClockStep, None, false);
+            if let Some((worker, from, until)) = stop {
+                history.fault(from, until, Kind::ClientStop, Some(worker), true);
+            }
+            let memory = 1_250;
+            assert!(700 + memory < 2_019, "the step alone excuses nothing");
+            assert_eq!(found(&history), expected, "{stop:?}");
         }
     }
 

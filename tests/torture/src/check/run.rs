@@ -7,8 +7,8 @@ use crate::check::quorum;
 use crate::check::spans::{Span, Spans};
 use crate::check::starvation::Starvation;
 use crate::history::{
-    Body, Call, Census, Header, Nanos, OnLost, OpId, Outcome, Step, SupervisorEvent, When,
-    WorkerEvent,
+    Accounts, Body, Call, Census, Header, Nanos, OnLost, OpId, Outcome, Step, SupervisorEvent,
+    When, WorkerEvent,
 };
 
 pub(crate) const MICRO: Nanos = 1_000;
@@ -246,6 +246,8 @@ pub(crate) struct Run {
     pub(crate) stuck: Vec<(Nanos, u32, u32)>,
     pub(crate) leftovers: Option<(Nanos, Vec<String>)>,
     pub(crate) connections: Vec<(When, u32)>,
+    /// The table that the locks protect, if there is one.
+    pub(crate) accounts: Option<Accounts>,
     pub(crate) starvation: Starvation,
 }
 
@@ -294,6 +296,7 @@ impl Run {
                 SupervisorEvent::Connections { when, count } => {
                     self.connections.push((*when, *count));
                 }
+                SupervisorEvent::Accounts(accounts) => self.accounts = Some(accounts.clone()),
                 SupervisorEvent::Done { at } => self.span.until = *at,
                 SupervisorEvent::Fault(_)
                 | SupervisorEvent::Healed { .. }
@@ -390,6 +393,19 @@ impl Run {
         }
         let spans = spans.into_iter();
         spans.map(|(of, spans)| (of, Spans::of(spans))).collect()
+    }
+
+    /// Returns true if the server's clock stepped since the call's worker was stopped, during `span`
+    /// or shortly before. The worker's knowledge of that clock is then outdated, so it takes a grant
+    /// for younger than it is.
+    pub(crate) fn stepped_since_stop(&self, op: &Op, span: Span) -> bool {
+        let before = span.widened(op.memory(), 0);
+        let mut stops = self.faults.stops_of(op.id.worker).iter();
+        let stop = stops.find(|stop| before.from <= stop.until && stop.from <= span.until);
+        stop.is_some_and(|stop| {
+            let since = span.since(stop.from).widened(op.memory(), 0);
+            self.faults.at(op.key).steps.touches(since)
+        })
     }
 
     /// Returns the calls of each key, sorted by their beginning.

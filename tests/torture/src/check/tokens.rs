@@ -86,7 +86,7 @@ pub(super) fn check(run: &Run) -> Finding {
             };
             finding.checked += 1;
             if let Some(other) = seen.insert(token, op)
-                && !(op.call == Call::Read && other.call == Call::Read)
+                && !(op.call.is_read() && other.call.is_read())
             {
                 let what = "two calls carry the same token".to_owned();
                 let span = Span::new(at, at);

@@ -26,7 +26,7 @@ pub(super) struct Independent {
 
 impl Independent {
     /// Starts servers that grant from the beginning.
-    pub(super) fn start(server: &RedisServerBuilder, count: u32, needs: Needs) -> Self {
+    pub(super) fn start(server: &RedisServerBuilder, count: u32, needs: &Needs) -> Self {
         let quorum = RedisQuorum::of((0..count).map(|_| server.clone().start()));
         if needs.apart {
             for (place, server) in (0..).zip(quorum.servers()) {

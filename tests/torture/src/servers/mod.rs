@@ -1,5 +1,6 @@
 //! The lock servers of a run: how clients reach them, and how they fail.
 
+mod database;
 mod independent;
 mod query;
 mod server;
@@ -9,14 +10,18 @@ mod user;
 mod watched;
 
 use std::fmt::Debug;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use distlock_tests::{Proxy, RedisServer};
 
+use crate::history::Accounts;
 use crate::kind::Kind;
 use crate::plan::Planned;
 use crate::worker::all_keys;
+use database::Database;
+pub(crate) use database::{BANKS, IDLE_IN_TRANSACTION, ISOLATIONS, Session, bank};
 use independent::Independent;
 pub(crate) use independent::{grants, terms};
 use query::query;
@@ -47,6 +52,8 @@ pub(crate) enum Topology {
     Quorum3,
     /// Five independent servers, three of which must agree
     Quorum5,
+    /// A PostgreSQL server, which also has a table that the locks protect
+    Postgres,
 }
 
 impl Topology {
@@ -81,11 +88,16 @@ impl Topology {
             // `CutOff` separates a worker from one of several servers.
             _ if kind == Kind::CutOff => false,
             Topology::Standalone => true,
-            // The proxy sees only encrypted bytes.
-            Topology::Tls => !kind.reads_commands(),
+            // The proxy sees only encrypted bytes, or does not parse them.
+            Topology::Tls | Topology::Postgres => !kind.reads_commands(),
             // Sentinels and nodes report the servers' real addresses, so there is no proxy.
             Topology::Sentinel | Topology::Replicas | Topology::Cluster => false,
         }
+    }
+
+    /// Returns true if the servers have a table that the locks protect.
+    pub(crate) fn has_accounts(self) -> bool {
+        self == Topology::Postgres
     }
 
     pub(crate) fn start(self, needs: Needs) -> anyhow::Result<Box<dyn Target>> {
@@ -112,14 +124,15 @@ impl Topology {
                 Box::new(Sharded::start(node, all_keys(keys).collect()))
             }
             Topology::Quorum3 | Topology::Quorum5 => {
-                Box::new(Independent::start(&lock_server(&[]), self.nodes(), needs))
+                Box::new(Independent::start(&lock_server(&[]), self.nodes(), &needs))
             }
+            Topology::Postgres => Box::new(Database::start(&needs)?),
         })
     }
 }
 
 /// The requirements of a run on its servers.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Needs {
     /// The clock of the server can be stepped.
     pub(crate) clock: bool,
@@ -129,6 +142,9 @@ pub(crate) struct Needs {
     pub(crate) apart: bool,
     /// The number of keys that the run uses.
     pub(crate) keys: u32,
+    /// The saboteur of the run.
+    #[cfg(sabotage)]
+    pub(crate) sabotage: Option<String>,
 }
 
 /// The servers of a topology, and their faults.
@@ -139,16 +155,53 @@ pub(crate) trait Target: Debug {
     /// Returns the URL for the supervisor, which bypasses all links.
     fn own_url(&self) -> String;
 
-    /// Returns the servers that have the locks.
-    fn primaries(&self) -> Vec<&RedisServer>;
+    /// Returns the Redis servers that have the locks.
+    fn primaries(&self) -> Vec<&RedisServer> {
+        Vec::new()
+    }
 
-    /// Returns the servers that may have the locks.
+    /// Returns the Redis servers that may have the locks.
     fn servers(&self) -> Vec<&RedisServer> {
         self.primaries()
     }
 
     fn sentinels(&self) -> &[RedisServer] {
         &[]
+    }
+
+    /// Returns the name and the version of the servers.
+    fn version(&self) -> String {
+        let version = self.primaries()[0].client().info_field("redis_version");
+        format!("redis {version}")
+    }
+
+    /// Returns the addresses of the servers that may have the locks.
+    fn addresses(&self) -> Vec<SocketAddr> {
+        self.servers().into_iter().map(RedisServer::addr).collect()
+    }
+
+    /// Returns how many connections the workers have.
+    fn connections(&self) -> anyhow::Result<u32> {
+        let servers = self.servers().into_iter();
+        servers.chain(self.sentinels()).map(connections).sum()
+    }
+
+    /// Returns the keys that the workers have left behind so far.
+    fn leftovers(&self) -> anyhow::Result<Vec<String>> {
+        let primaries = self.primaries().into_iter();
+        let keys = primaries.flat_map(|primary| primary.client().keys("distlock:*"));
+        // Fences remain for two hours, so that the next token is greater, and success records for
+        // two periods.
+        let remains = ["distlock:fence:", "distlock:done:"];
+        let is_left = |key: &String| {
+            !remains.iter().any(|kind| key.starts_with(kind)) && key != "distlock:epoch"
+        };
+        Ok(keys.filter(is_left).collect())
+    }
+
+    /// Returns the table that the locks protect, if there is one.
+    fn accounts(&self) -> anyhow::Result<Option<Accounts>> {
+        Ok(None)
     }
 
     /// Creates the links of one worker, one to each server.
@@ -190,12 +243,6 @@ pub(crate) trait Target: Debug {
     fn last_words(&self) -> String {
         last_lines(self.servers())
     }
-}
-
-/// Returns how many connections the workers have.
-pub(crate) fn all_connections(target: &dyn Target) -> anyhow::Result<u32> {
-    let servers = target.servers().into_iter();
-    servers.chain(target.sentinels()).map(connections).sum()
 }
 
 /// Returns how many connections the workers have to one server.

@@ -64,8 +64,8 @@ impl Crew {
             .arg("--dir")
             .arg(&setup.dir)
             .env("DISTLOCK_URL", setup.target.url(&ports));
-        for server in setup.target.servers() {
-            command.args(["--server", &server.addr().to_string()]);
+        for server in setup.target.addresses() {
+            command.args(["--server", &server.to_string()]);
         }
         if let Some(authority) = setup.target.authority() {
             command.arg("--authority").arg(authority);

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use super::Setup;
 use crate::history::{SupervisorEvent, now};
-use crate::servers::terms;
+use crate::servers::{BANKS, bank, terms};
 use crate::worker;
 
 /// How much longer than lease and grace period an acquisition may take.
@@ -22,6 +22,9 @@ fn keys(setup: &Setup) -> (Vec<String>, Duration) {
         let (kept, longer) = worker::kept();
         keys.extend(kept);
         lease = lease.max(longer);
+    }
+    if options.topology.has_accounts() {
+        keys.extend((0..BANKS).map(bank));
     }
     let grace = (lease / 10).clamp(Duration::from_millis(250), Duration::from_secs(10));
     (keys, lease + grace)
@@ -70,21 +73,12 @@ pub(crate) fn try_all(setup: &Setup) -> anyhow::Result<()> {
 }
 
 /// Returns the keys that remain after the longest lease. Returns early if none remain.
-pub(crate) fn leftovers(setup: &Setup) -> Vec<String> {
-    let primaries = setup.target.primaries().into_iter();
-    let mut clients: Vec<_> = primaries.map(|primary| primary.client()).collect();
+pub(crate) fn leftovers(setup: &Setup) -> anyhow::Result<Vec<String>> {
     let deadline = Instant::now() + keys(setup).1;
     loop {
-        let each = clients.iter_mut();
-        let mut keys: Vec<_> = each.flat_map(|client| client.keys("distlock:*")).collect();
-        // Fences remain for two hours, so that the next token is greater, and success records for
-        // two periods.
-        let remains = ["distlock:fence:", "distlock:done:"];
-        keys.retain(|key| {
-            !remains.iter().any(|kind| key.starts_with(kind)) && key != "distlock:epoch"
-        });
+        let keys = setup.target.leftovers()?;
         if keys.is_empty() || Instant::now() > deadline {
-            return keys;
+            return Ok(keys);
         }
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -18,7 +18,7 @@ use crate::nemesis::Nemesis;
 use crate::plan::{Planned, plan};
 use crate::profile::Profile;
 use crate::saboteurs::VARIABLE;
-use crate::servers::{Needs, Target, Topology, all_connections};
+use crate::servers::{Needs, Target, Topology};
 use crate::starvation;
 use crate::suspend::Suspends;
 use crate::worker::LONG_WAIT_MS;
@@ -76,6 +76,8 @@ pub(crate) fn run(options: &Options, dir: &Path) -> anyhow::Result<()> {
         persistence: has(Kind::RestartLossless),
         apart: profile.apart,
         keys: options.keys,
+        #[cfg(sabotage)]
+        sabotage: options.sabotage.clone(),
     })?;
     let suspends = has(Kind::ClientSuspend)
         .then(|| Suspends::build(dir, options.workers))
@@ -124,9 +126,13 @@ fn torment(
     liveness::try_all(setup)?;
     crew.stop(setup);
     count_connections(setup, When::After)?;
-    let keys = liveness::leftovers(setup);
+    let keys = liveness::leftovers(setup)?;
+    let accounts = setup.target.accounts()?;
     let log = &setup.log;
     log.record(&SupervisorEvent::Leftovers { at: now(), keys });
+    if let Some(accounts) = accounts {
+        log.record(&SupervisorEvent::Accounts(accounts));
+    }
     log.record(&SupervisorEvent::Done { at: now() });
     Ok(())
 }
@@ -159,7 +165,7 @@ fn header(options: &Options, target: &dyn Target) -> Header {
         workers: options.workers,
         keys: options.keys,
         sabotage: options.sabotage.clone(),
-        redis_version: target.primaries()[0].client().info_field("redis_version"),
+        server_version: target.version(),
         commit: commit(),
     }
 }
@@ -180,11 +186,11 @@ fn commit() -> String {
 
 fn count_connections(setup: &Setup, when: When) -> anyhow::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(1);
-    let mut count = all_connections(&*setup.target)?;
+    let mut count = setup.target.connections()?;
     // The server notices the end of a connection a moment later.
     while when == When::After && count > 0 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(10));
-        count = all_connections(&*setup.target)?;
+        count = setup.target.connections()?;
     }
     setup
         .log

@@ -44,7 +44,7 @@ impl Ticket {
                 op: self.op,
             },
             token,
-            shared: self.order.invocation.call == Call::Read,
+            shared: self.order.invocation.call.is_read(),
             access,
         };
         match self.context.resource.send(&request) {
@@ -93,14 +93,14 @@ pub(super) async fn transfer(tickets: [&Ticket; 2], held: [HeldLock; 2]) -> Ende
 }
 
 /// Records the end of a body, even if the body is dropped.
-struct BodyRun<'a> {
+pub(super) struct BodyRun<'a> {
     ticket: &'a Ticket,
     held: Hold,
-    completed: bool,
+    pub(super) completed: bool,
 }
 
 impl<'a> BodyRun<'a> {
-    fn begin(ticket: &'a Ticket, held: Hold) -> Self {
+    pub(super) fn begin(ticket: &'a Ticket, held: Hold) -> Self {
         let at = now();
         let (token, remaining_us) = (held.token(), micros(held.remaining()));
         let acquired = Step::Acquired {
@@ -111,7 +111,8 @@ impl<'a> BodyRun<'a> {
         let observer = &ticket.context.observer;
         let invocation = &ticket.order.invocation;
         // Audits read the value of a mutex.
-        let audited = !matches!(invocation.call, Call::Read | Call::Write | Call::Permits);
+        let counted = matches!(invocation.call, Call::Write | Call::Permits);
+        let audited = !counted && !invocation.call.is_read();
         observer.watch(ticket.op, held.clone(), audited);
         if audited
             && invocation.body.micros >= 5_000
@@ -158,7 +159,7 @@ async fn work(ticket: &Ticket, held: &Hold) -> Ended {
     let read = |fenced| access(Access::Read { fenced });
     match invocation.call {
         Call::Permits => pass_time(ticket).await,
-        Call::Read => {
+        Call::Read | Call::Downgraded => {
             let first = read(true);
             pass_time(ticket).await;
             if first.and(read(true)).is_none() {
@@ -185,7 +186,7 @@ async fn work(ticket: &Ticket, held: &Hold) -> Ended {
     Ended::Done
 }
 
-async fn pass_time(ticket: &Ticket) {
+pub(super) async fn pass_time(ticket: &Ticket) {
     let body = ticket.order.invocation.body;
     let time = Duration::from_micros(body.micros);
     if body.blocking {

@@ -1,5 +1,6 @@
 //! The functions of the public API that acquire a lock.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use distlock::{
@@ -7,7 +8,8 @@ use distlock::{
     distributed_lock,
 };
 
-use super::body::{Ended, Ticket, body, transfer};
+use super::accounts::transfer;
+use super::body::{self, Ended, Ticket, body};
 use crate::history::{Call, OnLost, Outcome, PERIOD, PERMITS, Step};
 
 /// The outcome of a call, and the text of its error.
@@ -15,6 +17,9 @@ pub(super) type Returned = (Outcome, Option<String>);
 
 /// Makes a call, for two keys if there is a `second` ticket.
 pub(super) async fn enter(ticket: &Ticket, second: Option<&Ticket>) -> Returned {
+    if ticket.order.invocation.call == Call::Transfer {
+        return transfer(ticket, second).await;
+    }
     if let Some(second) = second {
         return of_result(of_two_keys(ticket, second).await);
     }
@@ -43,6 +48,7 @@ pub(super) async fn enter(ticket: &Ticket, second: Option<&Ticket>) -> Returned 
                 .run_read(async |held| Ok::<_, Error>(body(ticket, held).await))
                 .await,
         ),
+        Call::Write if ticket.op.is_multiple_of(3) => of_result(write_and_read(ticket).await),
         Call::Write => of_result(
             rw_lock(ticket)
                 .run_write(async |held| Ok::<_, Error>(body(ticket, held).await))
@@ -50,13 +56,71 @@ pub(super) async fn enter(ticket: &Ticket, second: Option<&Ticket>) -> Returned 
         ),
         Call::Permits => of_result(permits(ticket).await),
         Call::Once => once(ticket, lock()).await,
-        Call::Several => unreachable!("it has a second ticket"),
+        Call::Several | Call::Transfer | Call::Downgraded => {
+            unreachable!("it has a second ticket, or is a part of another call")
+        }
     }
 }
 
 fn rw_lock(ticket: &Ticket) -> RwLock {
     let lock = manager(ticket).rw_lock(ticket.order.invocation.key.clone());
     lock.lease(lease(ticket)).wait(wait(ticket))
+}
+
+/// Writes, and then reads without letting another writer in between. The read is another call in the
+/// history.
+async fn write_and_read(ticket: &Ticket) -> Result<Ended, Error> {
+    let guard = rw_lock(ticket).write().await?;
+    let ended = tokio::select! {
+        biased;
+        error = guard.lost() => return Err(error),
+        ended = body(ticket, guard.held()) => ended,
+    };
+    ticket.record(Step::Releasing);
+    let mut read = Downgraded::begin(ticket);
+    let guard = match guard.downgrade().await {
+        Ok(guard) => guard,
+        Err(error) => {
+            read.returned = refused(&error);
+            return Err(error);
+        }
+    };
+    tokio::select! {
+        biased;
+        error = guard.lost() => read.returned = refused(&error),
+        ended = body(&read.ticket, guard.held()) => read.returned = of_ended(ended),
+    }
+    read.ticket.record(Step::Releasing);
+    guard.release().await?;
+    Ok(ended)
+}
+
+/// The read of a call that wrote before. Records its return, even if the call is dropped.
+struct Downgraded {
+    ticket: Ticket,
+    returned: Returned,
+}
+
+impl Downgraded {
+    fn begin(write: &Ticket) -> Self {
+        let mut ticket = write.clone();
+        ticket.op = ticket.context.next_op.fetch_add(1, Ordering::Relaxed);
+        let invocation = &mut ticket.order.invocation;
+        // The call retries while the write is valid.
+        (invocation.call, invocation.wait_ms) = (Call::Downgraded, invocation.lease_ms);
+        ticket.record(Step::Invoked(ticket.order.invocation.clone()));
+        Downgraded {
+            ticket,
+            returned: (Outcome::Dropped, None),
+        }
+    }
+}
+
+impl Drop for Downgraded {
+    fn drop(&mut self) {
+        let (outcome, detail) = self.returned.clone();
+        self.ticket.record(Step::Returned { outcome, detail });
+    }
 }
 
 async fn permits(ticket: &Ticket) -> Result<Ended, Error> {
@@ -109,7 +173,7 @@ async fn of_two_keys(first: &Ticket, second: &Ticket) -> Result<Ended, Error> {
     let locks = locks.lease(lease(first)).wait(wait(first));
     let body = locks.run(async |held| {
         let held = held.try_into().expect("one hold for each key");
-        Ok(transfer([first, second], held).await)
+        Ok(body::transfer([first, second], held).await)
     });
     body.await
 }
@@ -160,14 +224,20 @@ fn of_result(result: Result<Ended, Error>) -> Returned {
 }
 
 fn of_ended(ended: Ended) -> Returned {
-    match ended {
-        Ended::Done => (Outcome::Ok, None),
-        Ended::Stale => (Outcome::Stale, None),
-        Ended::Failed => (Outcome::Failed, None),
+    (ended.into(), None)
+}
+
+impl From<Ended> for Outcome {
+    fn from(ended: Ended) -> Self {
+        match ended {
+            Ended::Done => Outcome::Ok,
+            Ended::Stale => Outcome::Stale,
+            Ended::Failed => Outcome::Failed,
+        }
     }
 }
 
-fn refused(error: &Error) -> Returned {
+pub(super) fn refused(error: &Error) -> Returned {
     let outcome = match error {
         Error::Busy { .. } | Error::QueueFull { .. } => Outcome::Busy,
         Error::Unavailable { .. } => Outcome::Unavailable,
@@ -205,14 +275,14 @@ async fn finished_on_loss(ticket: &Ticket) -> Result<Ended, Error> {
     Ok(body(ticket, distlock::current()).await)
 }
 
-fn lease(ticket: &Ticket) -> Duration {
+pub(super) fn lease(ticket: &Ticket) -> Duration {
     Duration::from_millis(ticket.order.invocation.lease_ms)
 }
 
-fn wait(ticket: &Ticket) -> Duration {
+pub(super) fn wait(ticket: &Ticket) -> Duration {
     Duration::from_millis(ticket.order.invocation.wait_ms)
 }
 
-fn manager(ticket: &Ticket) -> &LockManager {
+pub(super) fn manager(ticket: &Ticket) -> &LockManager {
     &ticket.context.manager
 }

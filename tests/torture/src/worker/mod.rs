@@ -1,5 +1,6 @@
 //! A worker: a process that uses the lock like a service, and records how it sees its holds.
 
+mod accounts;
 mod body;
 mod doors;
 mod hold;
@@ -7,6 +8,7 @@ mod nodes;
 mod observer;
 mod orders;
 mod server;
+mod table;
 
 use std::io::{BufRead as _, Write as _};
 use std::net::SocketAddr;
@@ -26,12 +28,14 @@ use crate::profile::Profile;
 use crate::random::Random;
 use crate::resource::Pool;
 use crate::servers::{PASSWORD, Topology, USER, terms};
+use accounts::Database;
 use body::Ticket;
 use nodes::Nodes;
 use observer::{Observer, Witness};
 use orders::{Dice, Task};
 pub(crate) use orders::{LONG_WAIT_MS, Order, all_keys, kept, key};
 use server::Server;
+use table::Table;
 
 /// Options of a worker process; its URL is `DISTLOCK_URL`
 #[derive(Debug, clap::Args)]
@@ -79,7 +83,15 @@ struct Context {
     manager: LockManager,
     observer: Observer,
     resource: Pool,
+    /// The database of the locks, if it has accounts.
+    database: Option<Database>,
     next_op: AtomicU64,
+}
+
+impl Context {
+    fn database(&self) -> anyhow::Result<&Database> {
+        self.database.as_ref().context("no database")
+    }
 }
 
 /// Runs until the supervisor requests a stop or closes stdin.
@@ -152,6 +164,9 @@ async fn serve(
         manager,
         observer: Observer::start(recorder.clone(), witness(args))?,
         resource: Pool::new(args.resource),
+        database: (args.topology.has_accounts())
+            .then(|| std::env::var("DISTLOCK_URL").map(Database::new))
+            .transpose()?,
         next_op: AtomicU64::new(1),
     });
     work(args, &context, &wishes).await?;
@@ -162,6 +177,7 @@ async fn serve(
     let context = Arc::into_inner(context).context("a call is still under way")?;
     context.observer.stop();
     context.resource.close();
+    drop(context.database);
     drop(context.manager);
     let census = settled(before, &runtime).await;
     let when = When::After;
@@ -209,6 +225,8 @@ fn builder(args: &Args) -> anyhow::Result<LockManagerBuilder> {
 fn witness(args: &Args) -> Witness {
     if args.topology.nodes() > 0 {
         Witness::Nodes(Nodes::of(&args.servers))
+    } else if args.topology == Topology::Postgres {
+        Witness::Database(Table::at(args.servers[0]))
     } else {
         Witness::One(Server::of(args.servers.clone()))
     }
@@ -226,10 +244,16 @@ async fn work(
     } else {
         0
     };
+    let transfers = if args.topology.has_accounts() {
+        profile.load.transfers
+    } else {
+        0
+    };
     let tasks = [
         (Task::Any, profile.load.tasks),
         (Task::Queue, profile.load.queue_tasks),
         (Task::Keep, keepers),
+        (Task::Transfer, transfers),
     ];
     let tasks = tasks
         .iter()

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use super::hold::Hold;
 use super::nodes::Nodes;
 use super::server::Server;
+use super::table::Table;
 use crate::history::{Recorder, Step, now};
 
 /// The interval between two samples of a hold.
@@ -43,6 +44,7 @@ pub(super) struct Audit {
 pub(super) enum Witness {
     One(Server),
     Nodes(Nodes),
+    Database(Table),
 }
 
 impl Witness {
@@ -50,10 +52,11 @@ impl Witness {
     fn found(&mut self, key: &str, token: u64) -> Option<Option<u64>> {
         match self {
             Witness::One(server) => {
-                let value = server.read(key)?;
+                let value = server.read(&value_key(key))?;
                 Some(value.and_then(|value| value.split(' ').nth(2)?.parse().ok()))
             }
-            Witness::Nodes(nodes) => Some(nodes.held(key, token)),
+            Witness::Nodes(nodes) => Some(nodes.held(&value_key(key), token)),
+            Witness::Database(table) => table.held(key, token),
         }
     }
 }
@@ -134,12 +137,16 @@ pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
+/// Returns the key in Redis of a lock's value.
+fn value_key(key: &str) -> String {
+    format!("distlock:lock:{{{key}}}")
+}
+
 fn audit_all(orders: &Receiver<Audit>, mut witness: Witness, recorder: &Recorder) {
     for Audit { op, held } in orders {
-        let key = format!("distlock:lock:{{{}}}", held.key());
         let at = now();
         let token = held.fencing_token().get();
-        let Some(found) = witness.found(&key, token) else {
+        let Some(found) = witness.found(held.key(), token) else {
             continue;
         };
         let believed_after = now();

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::history::{Body, Call, Invocation, OnLost};
 use crate::profile::Profile;
 use crate::random::Random;
+use crate::servers::{BANKS, bank};
 
 /// The key of the long queue.
 const QUEUE: &str = "queue";
@@ -87,12 +88,17 @@ pub(super) enum Task {
     Queue,
     /// A lock that is held for long, so that a failover completes meanwhile.
     Keep,
+    /// A transaction in the database of the locks.
+    Transfer,
 }
 
 impl Dice {
     pub(super) fn draw(&mut self) -> Order {
         if self.task == Task::Keep {
             return self.keep();
+        }
+        if self.task == Task::Transfer {
+            return self.transfer();
         }
         let load = &self.profile.load;
         let queue = self.task == Task::Queue;
@@ -175,6 +181,36 @@ impl Dice {
             drop_after,
             drop_guard: self.random.chance(0.1),
             think: self.random.millis(load.think),
+        }
+    }
+
+    fn transfer(&mut self) -> Order {
+        let load = &self.profile.load;
+        let random = &mut self.random;
+        let number = random.below(BANKS);
+        let other = (number + 1 + random.below(BANKS - 1)) % BANKS;
+        let dropped = random.chance(load.dropped);
+        Order {
+            invocation: Invocation {
+                call: Call::Transfer,
+                key: bank(number),
+                other_key: random.chance(0.2).then(|| bank(other)),
+                lease_ms: if random.chance(0.9) {
+                    self.profile.shortest_lease()
+                } else {
+                    random.pick(self.profile.leases)
+                },
+                wait_ms: random.pick(load.waits),
+                on_lost: OnLost::Cancel,
+                body: Body {
+                    micros: random.pick(&[(0, 3), (5_000, 3), (50_000, 3), (300_000, 2)]),
+                    blocking: false,
+                },
+                weight: 1,
+            },
+            drop_after: dropped.then(|| random.spread_millis((1, 100))),
+            drop_guard: false,
+            think: random.millis(load.think),
         }
     }
 
