@@ -29,6 +29,9 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// children that do not end within five seconds.
 const SIGNAL_DEADLINE: Duration = Duration::from_secs(20);
 
+/// The time after which the fixture ends the children of a server that shuts down.
+const PATIENCE: Duration = Duration::from_millis(200);
+
 /// The superuser of every server.
 const USER: &str = "distlock";
 /// The database that every server has.
@@ -389,6 +392,12 @@ fn end(child: &mut Child) {
         frozen.retain(|pid| is_stopped(*pid));
         signal(&frozen, Signal::KILL);
         signal_child(child, Signal::QUIT);
+        signal_child(child, Signal::CONT);
+    }
+    if !has_ended(child, PATIENCE) {
+        // The postmaster signals no child that is to reject a connection, and awaits its client.
+        signal_child(child, Signal::STOP);
+        signal(&children(server), Signal::QUIT);
         signal_child(child, Signal::CONT);
     }
     if !has_ended(child, SIGNAL_DEADLINE) {

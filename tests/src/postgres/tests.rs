@@ -103,6 +103,26 @@ fn a_frozen_server_replies_to_nothing_before_it_resumes() {
 }
 
 #[test]
+fn a_silent_client_that_came_too_early_delays_no_shutdown() {
+    let server = PostgresServer::builder()
+        .setting("max_connections", "5")
+        .start();
+    let mut clients = Vec::new();
+    // The first ones take all places before they have sent anything; the others are rejected.
+    for _ in 0..100 {
+        clients.push(TcpStream::connect(server.addr()).unwrap());
+    }
+    let postmaster = Pid::from_child(server.running().postmaster());
+    eventually(SECONDS, || equal(children(postmaster).len() > 80, true));
+    let began = Instant::now();
+    server.kill();
+    assert!(
+        began.elapsed() < Duration::from_secs(10),
+        "it awaited the clients"
+    );
+}
+
+#[test]
 fn a_standby_follows_its_primary_and_is_promoted() {
     let primary = PostgresServer::start();
     let standby = primary.standby();
