@@ -624,7 +624,8 @@ END $$;
 CREATE OR REPLACE FUNCTION distlock.warm() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE c uuid := gen_random_uuid(); k text := 'warm:' || c; f bigint := 60000; n bigint := 9000000000000000; v_token bigint;
 BEGIN
-  PERFORM set_config('synchronous_commit', 'off', true); -- what is undone waits for no standby
+  -- Not waited for: what is undone still has a commit, and without its standby no client could connect.
+  PERFORM set_config('synchronous_commit', 'off', true);
   BEGIN
     SELECT a.token INTO v_token FROM distlock.acquire(k, c, null, 1, 'm', 1, 1, 1000, 1250, 0, n, f, 1, '', null, null, null) a;
     PERFORM distlock.acquire(k, c, null, 2, 'm', 1, 1, 1000, 1250, 1000, n, f, 2, '', null, null, null),
