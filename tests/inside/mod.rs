@@ -29,6 +29,12 @@ pub fn runtime_connections_at_once(mut builder: LockManagerBuilder) -> LockManag
     }
 }
 
+/// Returns the functions of PostgreSQL as a saboteur breaks them.
+#[cfg(all(sabotage, feature = "postgres"))]
+pub fn postgres_functions(saboteur: &str) -> String {
+    sabotage::postgres::functions(saboteur)
+}
+
 /// Sets the manager's clock ahead of the machine's by this many milliseconds.
 pub fn clock_ahead(mut builder: LockManagerBuilder, by: Arc<AtomicU64>) -> LockManagerBuilder {
     builder.dependencies.clock = Arc::new(ahead::Ahead(by));

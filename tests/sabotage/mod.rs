@@ -1,6 +1,9 @@
-//! Deliberate faults that break the lock from outside: in its scripts, its clock, its executor and
-//! its connections. Faults in the protocol itself are places with `rule!`. Only a build with
+//! Deliberate faults that break the lock from outside: in its scripts and functions, its clock, its
+//! executor and its connections. Faults in the protocol itself are places with `rule!`. Only a build with
 //! `--cfg sabotage` uses any.
+
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -309,7 +312,7 @@ impl Edit {
         let found = source.matches(self.passage).count();
         assert!(
             found == 1,
-            "{:?}: {name}.lua has this passage {found} times:\n{}",
+            "{:?}: {name} has this passage {found} times:\n{}",
             self.saboteur,
             self.passage
         );

@@ -36,8 +36,10 @@ suite() {
         faults) echo "$faults" ;;
         # With the faults listed for the saboteur, or otherwise a minute of all faults.
         torture)
-            if grep -q "\"$2\"" tests/torture/src/saboteurs.rs; then
+            if grep -q "\"$2\"" tests/torture/src/saboteurs.rs tests/torture/src/directed.rs; then
                 echo "$torture saboteurs --only $2"
+            elif grep -q "\"$2\"" tests/sabotage/postgres.rs; then
+                echo "$torture --topology postgres --seconds 60 --sabotage $2"
             else
                 echo "$torture --seconds 60 --sabotage $2"
             fi
@@ -82,7 +84,8 @@ table() {
     printf 'Each suite runs with each saboteur until its first failing test, which the table names. `-` means that all tests pass,\n'
     printf 'and `not run` that there is no result. The model explores without the rule, and its tests expect a counter-example.\n'
     printf 'Torture runs with the faults that `tests/torture/src/saboteurs.rs` lists for the saboteur, or otherwise for a minute\n'
-    printf 'with all faults.\n\n'
+    printf 'with all faults. A saboteur of the functions in PostgreSQL also has a check in `tests/sabotage/postgres.rs`, which notices\n'
+    printf 'it in every build.\n\n'
     printf '| saboteur | model | %s |\n|---|---|%s\n' "$(printf '%s | ' "${suites[@]}" | sed 's/ | $//')" "$(printf -- '---|%.0s' "${suites[@]}")"
     local name one cell
     for name in $(saboteurs); do

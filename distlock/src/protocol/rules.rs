@@ -126,6 +126,26 @@ rules! {
     once_outermost = "once-reentered",
     /// P10: only a success under a valid hold is recorded.
     success_only = "failure-recorded",
+    /// D-1: a verb of PostgreSQL locks the lock's row by a statement of its own before it decides.
+    row_first = "one-statement",
+    /// D-1: so does a release.
+    release_locks = "release-unlocked",
+    /// D-2: the clock is read after the lock's row is locked.
+    clock_after_row = "time-before-wait",
+    /// D-3: a hold that a transaction has checked in is held, even beyond its TTL.
+    pinned_is_held = "pinned-taken-over",
+    /// D-3: no verb waits for a transaction that has checked in.
+    pinned_not_awaited = "pinned-awaited",
+    /// `check_in` keeps the hold until the transaction ends.
+    check_in_locks = "check-in-unlocked",
+    /// A grant is notified after its commit.
+    grant_notified = "notify-lost",
+    /// R2 in PostgreSQL: a cancel that finds nothing is remembered.
+    cancel_remembered = "no-tombstone",
+    /// D-4: a door is taken only in a session that gets its own messages.
+    session_proven = "probe-skipped",
+    /// D-5: a reply proves nothing if its commit no longer waited for the standby.
+    replica_waited = "warning-believed",
     /// P20: a quorum records no success, because a restarted server may forget it.
     no_quorum_records = "once-over-quorum",
 }

@@ -12,6 +12,7 @@ use clap::{Parser, Subcommand};
 
 mod catalogue;
 mod check;
+mod directed;
 mod history;
 mod kind;
 mod link;
@@ -71,6 +72,9 @@ enum Part {
     Resource(resource::Args),
     /// Breaks one thing after another on purpose, and shows that the checker notices each
     Saboteurs(saboteurs::Args),
+    /// Checks one rule
+    #[command(hide = true)]
+    Directed(directed::Args),
     /// Judges a history that was kept
     #[command(hide = true)]
     Check { dir: PathBuf },
@@ -89,6 +93,7 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
         Some(Part::Worker(args)) => worker::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Part::Resource(args)) => resource::run(&args).map(|()| ExitCode::SUCCESS),
         Some(Part::Saboteurs(args)) => saboteurs::run(&args).map(code),
+        Some(Part::Directed(args)) => directed::run(&args),
         Some(Part::Check { dir }) => verdict(&dir).map(code),
         None => supervise(args),
     }

@@ -10,6 +10,7 @@ use std::time::Instant;
 use anyhow::{Context as _, ensure};
 
 use crate::check::{self, Invariant};
+use crate::directed;
 use crate::servers::Topology;
 
 /// The environment variable that names the saboteur; the library reads it too.
@@ -107,6 +108,11 @@ const SABOTEURS: &[Saboteur] = &[
     )
     .under(Topology::Quorum3),
     saboteur("no-write-back", "newcomers", 24, &[Invariant::Tokens]).under(Topology::Quorum3),
+    saboteur("one-statement", "calm", 8, &[Invariant::Exclusion])
+        .under(Topology::Postgres)
+        .short(),
+    saboteur("pinned-taken-over", "stale", 24, &[Invariant::Transfers]).under(Topology::Postgres),
+    saboteur("check-in-unlocked", "stale", 24, &[Invariant::Transfers]).under(Topology::Postgres),
     saboteur("no-quarantine", "losses", 12, BELIEFS).under(Topology::Quorum3),
 ];
 
@@ -126,22 +132,36 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
             None => saboteur.short || !args.short,
         })
         .collect();
-    ensure!(!chosen.is_empty(), "there is no such saboteur");
+    let directed = directed::names().filter(|name| match &args.only {
+        Some(only) => name == only,
+        None => !args.short,
+    });
+    let directed: Vec<_> = directed.collect();
+    let count = chosen.len() + directed.len();
+    ensure!(count > 0, "there is no such saboteur");
     let mut caught = 0;
+    let mut report = |name: &str, began: Instant, found: Option<String>, place: String| {
+        caught += usize::from(found.is_some());
+        println!(
+            "{}  {name:<28} {:<40} {:>4} s",
+            if found.is_some() { "caught" } else { "MISSED" },
+            found.unwrap_or(place),
+            began.elapsed().as_secs(),
+        );
+    };
+    for name in directed {
+        let began = Instant::now();
+        let found = directed::catches(name)?.then(|| "its own check".to_owned());
+        report(name, began, found, "its own check".to_owned());
+    }
     for saboteur in &chosen {
         let began = Instant::now();
         let found = hunt(saboteur, args.seed)?;
-        caught += usize::from(found.is_some());
-        println!(
-            "{}  {:<28} {:<40} {:>4} s",
-            if found.is_some() { "caught" } else { "MISSED" },
-            saboteur.name,
-            found.unwrap_or_else(|| format!("{}, {SEEDS} seeds", saboteur.place())),
-            began.elapsed().as_secs(),
-        );
+        let place = format!("{}, {SEEDS} seeds", saboteur.place());
+        report(saboteur.name, began, found, place);
     }
-    println!("caught {caught}/{}", chosen.len());
-    Ok(caught == chosen.len())
+    println!("caught {caught}/{count}");
+    Ok(caught == count)
 }
 
 /// Returns the first seed that exposes the saboteur and with which the intact lock passes.

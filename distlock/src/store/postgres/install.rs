@@ -65,9 +65,14 @@ async fn run(session: &Session) -> StoreResult<()> {
             ));
         }
     }
-    let tables = if exists { "" } else { TABLES };
+    let (tables, functions) = (if exists { "" } else { TABLES }, FUNCTIONS);
+    #[cfg(sabotage)]
+    let functions = format!(
+        "{functions}\n{}",
+        crate::__inside::sabotage::postgres::functions_in_force()
+    );
     let statements = format!(
-        "{tables}\n{FUNCTIONS}\n\
+        "{tables}\n{functions}\n\
          DELETE FROM distlock.version; INSERT INTO distlock.version VALUES ({VERSION}, {VERSION}); COMMIT"
     );
     session

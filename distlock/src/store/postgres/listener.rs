@@ -11,6 +11,7 @@ use tokio::sync::{Mutex, Notify};
 use tokio_postgres::types::Type;
 
 use crate::observer::event::Connection;
+use crate::protocol::rules::rule;
 use crate::store::availability::Availability;
 use crate::store::postgres::client::{Door, PostgresClient};
 use crate::store::postgres::decode::column;
@@ -176,6 +177,9 @@ fn handler(client: Weak<PostgresClient>) -> (Arc<Notify>, MessageHandler) {
 /// session's transactions to several connections. Two connections to one process of the server are
 /// behind such a pooler, so that need not be waited for.
 async fn probe(client: &PostgresClient, session: &Session, arrived: &Notify) -> StoreResult<bool> {
+    if !rule!(session_proven) {
+        return Ok(true);
+    }
     let channel = client.channel();
     let listen = format!("LISTEN \"{channel}\"");
     session

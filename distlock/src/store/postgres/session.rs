@@ -14,6 +14,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Row, Statement};
 
 use crate::error::Outage;
+use crate::protocol::rules::rule;
 use crate::protocol::store_error::StoreError;
 use crate::store::StoreResult;
 use crate::store::net;
@@ -305,7 +306,7 @@ impl Session {
             Some(end) if error.is_closed() => end.clone(),
             _ => classify(error),
         })?;
-        if self.driven.warnings.load(Ordering::Relaxed) != warnings {
+        if rule!(replica_waited) && self.driven.warnings.load(Ordering::Relaxed) != warnings {
             // A statement that is cancelled no longer waits for the standby. What the server says is
             // true only as long as it does not fail.
             return Err(StoreError::new(

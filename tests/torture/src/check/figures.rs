@@ -249,7 +249,7 @@ fn table(run: &Run, counts: &AcquisitionCounts, resource: &Resource, excused: u6
         (
             "transfers committed",
             transferred(Outcome::Ok),
-            least(300.0 * minutes).filter(|_| has_accounts),
+            least(100.0 * minutes).filter(|_| has_accounts),
         ),
         (
             "  refused without the lock",
