@@ -2,7 +2,7 @@
 //! that notices.
 
 use super::Edit;
-use crate::store::postgres::install::FUNCTIONS;
+use crate::store::postgres::schema::FUNCTIONS;
 
 /// Returns the functions as this process installs them.
 #[cfg(sabotage)]
@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
     use crate::protocol::rules::Rules;
-    use crate::store::postgres::install::SCHEMA;
+    use crate::store::postgres::schema::TABLES;
 
     const A: &str = "00000000-0000-0000-0000-00000000000a";
     const B: &str = "00000000-0000-0000-0000-00000000000b";
@@ -288,7 +288,7 @@ mod tests {
     #[tokio::test]
     async fn warming_a_session_waits_for_no_standby() {
         let server = PostgresServer::start();
-        server.sql(SCHEMA);
+        server.sql(TABLES);
         server.sql(FUNCTIONS);
         server
             .sql("alter system set synchronous_standby_names = 'absent'; select pg_reload_conf()");
@@ -306,7 +306,7 @@ mod tests {
     #[tokio::test]
     async fn each_rule_of_the_functions_is_kept_and_checked() {
         let server = PostgresServer::start();
-        server.sql(SCHEMA);
+        server.sql(TABLES);
         let mut saboteurs: Vec<_> = EDITS.iter().map(|edit| edit.saboteur).collect();
         saboteurs.dedup();
         for saboteur in saboteurs {

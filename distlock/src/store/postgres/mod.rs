@@ -47,7 +47,7 @@ pub(crate) mod install;
 mod link;
 mod listener;
 mod pool;
-mod schema;
+pub(crate) mod schema;
 mod session;
 mod shared;
 mod verbs;

@@ -2,8 +2,8 @@
 
 use crate::store::postgres::errors::INSTALL;
 
-pub(super) const TABLES: &str = include_str!("../../../sql/schema.sql");
-pub(super) const FUNCTIONS: &str = include_str!("../../../sql/functions.sql");
+pub(crate) const TABLES: &str = include_str!("../../../sql/schema.sql");
+pub(crate) const FUNCTIONS: &str = include_str!("../../../sql/functions.sql");
 
 /// The version of the schema that this client needs, and that it is a client of.
 pub(super) const VERSION: i32 = 1;
