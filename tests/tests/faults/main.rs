@@ -23,6 +23,7 @@ mod misconfigured;
 mod moved;
 mod outages;
 mod paused;
+mod postgres;
 mod protocol;
 mod proxies;
 mod quorum;

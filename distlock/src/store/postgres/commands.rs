@@ -54,7 +54,7 @@ impl Shared {
             &once.map(|once| long(once.gap)),
             &once.map(|once| long(once.ttl)),
         ];
-        let session = self.pool.session()?;
+        let session = self.session()?;
         let acquiring = self.command_on(&session, Verb::Acquire, &parameters, limit);
         let (sent_at, rows) = acquiring.await?;
         let row = one(&rows)?;
@@ -136,7 +136,7 @@ impl Shared {
             &success.map(|(once, _)| long(once.gap)),
             &success.map(|(once, _)| long(once.ttl)),
         ];
-        let session = self.pool.session()?;
+        let session = self.session()?;
         let releasing = self.command_on(&session, Verb::Release, &parameters, limit);
         let (_, rows) = releasing.await?;
         let row = one(&rows)?;
@@ -176,11 +176,7 @@ impl Shared {
             &client.current_door(),
         ];
         // A connection of their own, so that no command delays them; any other if that is down.
-        let session = self
-            .listener
-            .link
-            .session()
-            .or_else(|_| self.pool.session())?;
+        let session = self.listener.link.session().or_else(|_| self.session())?;
         let renewing = self.command_on(&session, Verb::Renew, &parameters, Limit::Timer(timeout));
         let (sent_at, rows) = renewing.await?;
         let mut failures = Vec::new();

@@ -1,5 +1,6 @@
 //! A connection that is reopened when it ends.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::store::postgres::errors::classify;
 use crate::store::postgres::session::{Session, closed_error};
 use crate::store::{BoxFuture, StoreResult};
 use crate::util::backoff::Backoff;
-use crate::util::sync::{lock, wait_until};
+use crate::util::sync::lock;
 
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
 
@@ -57,6 +58,7 @@ struct Inner {
     open: Opener,
     on_change: OnChange,
     state: Mutex<LinkState>,
+    was_up: AtomicBool,
     close: CancellationToken,
 }
 
@@ -76,6 +78,7 @@ impl Link {
             open,
             on_change,
             state: Mutex::new(LinkState::Opening),
+            was_up: AtomicBool::new(false),
             close: CancellationToken::new(),
         });
         let task = inner.clone();
@@ -102,18 +105,15 @@ impl Link {
         Err(error.at(&self.inner.client.address).mark_unsent())
     }
 
-    /// Waits until a session is open, or the link is closed for good.
-    pub(super) async fn ready(&self) {
-        let is_settled = || {
-            matches!(
-                &*lock(&self.inner.state),
-                LinkState::Up(_) | LinkState::Closed
-            )
-        };
-        wait_until(&self.inner.client.state.changed, || {
-            is_settled().then_some(())
-        })
-        .await;
+    /// Returns true if a session is open, or the link is closed for good.
+    pub(super) fn is_settled(&self) -> bool {
+        let state = lock(&self.inner.state);
+        matches!(&*state, LinkState::Up(_) | LinkState::Closed)
+    }
+
+    /// Returns true once there has been a session.
+    pub(super) fn was_up(&self) -> bool {
+        self.inner.was_up.load(Ordering::Relaxed)
     }
 
     pub(super) fn close(&self) {
@@ -153,6 +153,7 @@ impl Inner {
                     // The next attempts are short at first, because a connection that is opened
                     // while the network is cut never replies.
                     limit = MIN_OPEN_TIMEOUT;
+                    self.was_up.store(true, Ordering::Relaxed);
                     let session = Arc::new(session);
                     let replaces = loss.is_some();
                     self.set(LinkState::Up(session.clone()));

@@ -35,6 +35,7 @@ use crate::store::postgres::shared::Shared;
 use crate::store::postgres::verbs::Verb;
 use crate::store::{BoxFuture, Capabilities, LockStore, OpenedStore, StoreResult};
 use crate::util::clock::BootInstant;
+use crate::util::sync::wait_until;
 
 pub(crate) mod client;
 mod commands;
@@ -114,7 +115,7 @@ impl LockStore for PostgresStore {
         acquire: &'a Acquire<'a>,
         timeout: Duration,
     ) -> Option<BoxFuture<'a, StoreResult<AcquireReply>>> {
-        self.shared.pool.session().ok()?;
+        self.shared.session().ok()?;
         let limit = Limit::Caller(timeout);
         Some(Box::pin(self.shared.acquire_or_queue(acquire, limit)))
     }
@@ -215,7 +216,7 @@ impl LockStore for PostgresStore {
         release: &'a Release<'a>,
         timeout: Duration,
     ) -> Option<BoxFuture<'a, StoreResult<ReleaseReply>>> {
-        self.shared.pool.session().ok()?;
+        self.shared.session().ok()?;
         Some(Box::pin(
             self.shared.release(release, Limit::Caller(timeout)),
         ))
@@ -377,7 +378,16 @@ impl LockStore for PostgresStore {
     }
 
     async fn ready(&self) {
-        self.shared.pool.link.ready().await;
+        let link = &self.shared.pool.link;
+        // A call of a lazy manager need not wait for a server that refuses it.
+        let refused = || {
+            let error = self.shared.disconnected();
+            !link.was_up() && error.is_some_and(|error| !error.outage.is_transient())
+        };
+        wait_until(&self.shared.client.state.changed, || {
+            (link.is_settled() || refused()).then_some(())
+        })
+        .await;
     }
 
     fn connected(&self) -> Result<bool, StoreError> {
@@ -385,9 +395,7 @@ impl LockStore for PostgresStore {
     }
 
     fn unavailable(&self) -> Option<StoreError> {
-        let error = self.shared.pool.link.session().err()?;
-        // Before the first listening session, that one has the reason.
-        Some(self.shared.disconnected().unwrap_or(error))
+        self.shared.session().err()
     }
 
     fn close(&self) {

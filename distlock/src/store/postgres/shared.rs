@@ -51,6 +51,13 @@ impl Shared {
         errors.min_by_key(|error| error.outage.is_transient())
     }
 
+    /// Returns a session for a command, or why there is none. If there was none yet, the listening
+    /// session has the reason.
+    pub(super) fn session(&self) -> StoreResult<Arc<Session>> {
+        let session = self.pool.session();
+        session.map_err(|error| self.disconnected().unwrap_or(error))
+    }
+
     pub(super) async fn keep_house(&self, swept_at: &mut BootInstant) {
         self.listener.listen_no_longer().await;
         self.pool.close_idle();
@@ -75,7 +82,7 @@ impl Shared {
         parameters: &[&(dyn ToSql + Sync)],
         timeout: Duration,
     ) -> StoreResult<(BootInstant, Vec<Row>)> {
-        let session = self.pool.session()?;
+        let session = self.session()?;
         let limit = Limit::Timer(timeout);
         self.command_on(&session, verb, parameters, limit).await
     }
