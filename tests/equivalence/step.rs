@@ -29,6 +29,10 @@ const NAMED: usize = 3;
 
 /// An [`Op`] with the owners that it concerns, and the kinds of its locks.
 #[derive(Debug)]
+#[cfg_attr(
+    not(feature = "postgres"),
+    allow(dead_code, reason = "some are for PostgreSQL alone")
+)]
 pub(super) enum Step {
     /// Picks by number, if at all.
     Op(Op),
