@@ -15,7 +15,8 @@ const LEASE: std::time::Duration = ms(60_000);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holds_and_waiters_outlast_a_restart() {
-    let ends: [(&str, fn(&PostgresServer)); 2] = [
+    type End = fn(&PostgresServer);
+    let ends: [(&str, End); 2] = [
         ("killed", PostgresServer::kill),
         ("shut down", PostgresServer::terminate),
     ];

@@ -15,8 +15,10 @@ use crate::support::{
 
 const LEASE: Duration = ms(60_000);
 
+type Cut = fn(&ProxyHandle);
+
 /// Ways to cut a network. Each is ended by `heal`.
-const CUTS: [(&str, fn(&ProxyHandle)); 5] = [
+const CUTS: [(&str, Cut); 5] = [
     ("black hole", |proxy| proxy.black_hole(true)),
     ("no replies", |proxy| {
         proxy.drop_data(Directions::ToClient, true)
@@ -176,5 +178,31 @@ async fn a_dead_connection_for_commands_is_replaced() {
     proxy.black_hole(true);
     // The proxy keeps the one in the black hole, although its client has left it.
     until(6).await;
+    raw.until_clean().await;
+}
+
+/// An acquire that was given up reaches the server over an old connection, after its cancel.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_acquire_leaves_nothing() {
+    let server = server().await;
+    let (proxy, raw) = (server.proxy(), Raw::connect(&server).await);
+    let manager = connect(&server.url_via(&proxy)).await;
+    taken_once(&manager, "k").await;
+    let old = proxy.connections();
+    let session = "select pid from pg_stat_activity where application_name = 'distlock'";
+    let old_sessions = raw.sql(session).await.replace('\n', ", ");
+    proxy.limit_to(&old);
+    proxy.stop_reading(Directions::ToServer, true);
+    refused_after(&manager, LEASE, ms(100)).await;
+    // The client replaces what does not reply, and works on.
+    eventually_async(LONG, async || {
+        manager.lock("other").try_acquire().await.is_ok()
+    })
+    .await;
+    proxy.stop_reading(Directions::ToServer, false);
+    let ended = format!("select count(*) from pg_stat_activity where pid in ({old_sessions})");
+    // The session for messages had no command, and may be kept.
+    eventually_async(LONG, async || raw.number(&ended).await <= 1).await;
+    assert_eq!(raw.held_token("k").await, None);
     raw.until_clean().await;
 }
