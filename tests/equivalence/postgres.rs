@@ -539,7 +539,9 @@ impl Side for InPostgres {
                     key,
                     act:
                         Act::Release {
-                            unanswered: true, ..
+                            unanswered: true,
+                            keep_for,
+                            ..
                         },
                 },
                 _,
@@ -548,13 +550,17 @@ impl Side for InPostgres {
                     &keys[*key],
                     owner_text(&self.clients.ids[pick.client], pick.owner),
                 );
-                if !memory.holds(lock, &owner) && !memory.waits(lock, &owner) {
+                let holds = memory.holds(lock, &owner);
+                let (name, rows) = (name(lock), is_of(&owner));
+                if !holds {
                     // An expired hold would be found.
-                    let (name, rows) = (name(lock), is_of(&owner));
                     self.run(&format!(
                         "DELETE FROM distlock.hold WHERE key = '{name}' AND {rows} AND weight > 0"
                     ))
                     .await;
+                }
+                // A hold that `min_hold` keeps rejects a late acquire itself.
+                if !holds || keep_for.is_zero() {
                     self.cancelled.insert((name, owner));
                 }
             }

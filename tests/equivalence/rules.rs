@@ -272,7 +272,7 @@ const FUNCTION_EDITS: &[(&Sequences, Edit)] = &[
         &op::sequences,
         (
             "R2: no tombstone",
-            "IF NOT FOUND AND p_cancel_until >",
+            "IF p_cancel_until >",
             "IF false AND p_cancel_until >",
         ),
     ),

@@ -59,10 +59,10 @@ const EDITS: &[Edit] = &[
         saboteur: "pinned-taken-over",
         scripts: IN_FUNCTIONS,
         passage: "    FROM distlock.hold h WHERE h.key = p_key AND h.weight > 0;
-  SELECT min(w.place)",
+  IF mine.state IN",
         replacement:
             "    FROM distlock.hold h WHERE h.key = p_key AND h.weight > 0 AND h.expires > t;
-  SELECT min(w.place)",
+  IF mine.state IN",
     },
     Edit {
         saboteur: "pinned-awaited",
@@ -85,7 +85,7 @@ const EDITS: &[Edit] = &[
     Edit {
         saboteur: "no-tombstone",
         scripts: IN_FUNCTIONS,
-        passage: "    IF NOT FOUND AND p_cancel_until > distlock.us(clock_timestamp()) THEN",
+        passage: "  IF p_cancel_until > distlock.us(clock_timestamp()) THEN",
         replacement: "    IF false THEN",
     },
 ];

@@ -313,8 +313,8 @@ impl Fixture {
     pub(crate) async fn inspect(&self, key: &str) -> LockState {
         for _ in 0..20 {
             match self.observer.inspect(key).await {
-                // The machine was too slow.
-                Err(error) if error.is_unavailable() => {}
+                // The machine was too slow. A connection may have to be opened again.
+                Err(error) if error.is_unavailable() => tokio::time::sleep(ms(100)).await,
                 state => return state.unwrap(),
             }
         }
@@ -409,7 +409,7 @@ impl Fixture {
 pub(crate) async fn answered<T>(mut try_once: impl AsyncFnMut() -> Result<T, Error>) -> T {
     for _ in 0..20 {
         match try_once().await {
-            Err(error) if error.is_unavailable() => {}
+            Err(error) if error.is_unavailable() => tokio::time::sleep(ms(100)).await,
             answered => return answered.unwrap(),
         }
     }

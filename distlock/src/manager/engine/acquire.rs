@@ -282,7 +282,14 @@ fn failure_error(core: &Core, request: &Request, failure: Failure) -> Error {
             // A call that waited for a connection returns why there is still none.
             let is_outdated = error.unsent || error.outage == Outage::Unreachable;
             let current = core.store.unavailable().filter(|_| is_outdated);
-            current.unwrap_or(error).into_error(Some(key), waited)
+            let mut error = current.unwrap_or(error);
+            // A call that gave up by itself does not know the server.
+            if let Some(address) = core.address().filter(|address| address.contains("://"))
+                && !error.detail.contains("://")
+            {
+                error = error.at(address);
+            }
+            error.into_error(Some(key), waited)
         }
         Failure::AlreadyRan(record) => Error::AlreadyRan {
             key,

@@ -24,6 +24,9 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_
 /// Upper limit of the time to ask about a connection. If the network is cut, nothing else ends it.
 const MAX_CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// A connection to a pooler is replaced when it has had no reply for this long.
+const POOLED_STALL: Duration = Duration::from_secs(5);
+
 /// Opens a session of this link.
 pub(super) type Opener = Box<dyn Fn() -> BoxFuture<'static, StoreResult<Session>> + Send + Sync>;
 
@@ -225,7 +228,9 @@ pub(super) async fn check(
 ) -> StoreResult<()> {
     let lost = StoreError::new(Outage::TimedOut, "the connection no longer replies");
     if client.is_direct.get() != Some(&true) {
-        return Err(lost);
+        // Behind a pooler the server cannot be asked, and commands also wait for a free connection.
+        let is_lost = session.idle_time(client.clock.now()) >= POOLED_STALL;
+        return if is_lost { Err(lost) } else { Ok(()) };
     }
     let asking = async {
         let other = Session::open_unchecked(client, false, Arc::new(|_| {}), true);
