@@ -12,6 +12,16 @@ use crate::manager::core::held::HoldHandle;
 use crate::protocol::outcome::HoldEnd;
 use crate::protocol::store_error::StoreError;
 
+/// What fails in a transaction, and what to do then.
+const CHECK: (&str, &str) = (
+    "the check of the lock",
+    "roll back, and run the transaction again",
+);
+const COMMIT: (&str, &str) = (
+    "the commit",
+    "find out whether it was committed before you repeat it",
+);
+
 /// A transaction of PostgreSQL, in which a lock that is stored in the same database can be checked:
 /// that of `tokio-postgres`, and with the feature `sqlx` that of `sqlx`. Implement it for those of
 /// other libraries.
@@ -138,7 +148,7 @@ impl LockGuard {
     pub async fn commit<T: PgTransaction>(self, mut transaction: T) -> Result<(), Error> {
         self.held.check_in(&mut transaction).await?;
         let committed = transaction.commit().await;
-        committed.map_err(|error| self.held.transaction_error("the commit", error))?;
+        committed.map_err(|error| self.held.transaction_error(COMMIT, error))?;
         // What was committed was protected, whatever the release finds.
         drop(self.release().await);
         Ok(())
@@ -167,11 +177,15 @@ impl HoldHandle {
                 let gone = || self.end_error(HoldEnd::Lost(LossReason::Gone));
                 Err(self.check_error().unwrap_or_else(gone))
             }
-            Err(error) => Err(self.transaction_error("the check of the lock", error)),
+            Err(error) => Err(self.transaction_error(CHECK, error)),
         }
     }
 
-    fn transaction_error(&self, what: &str, error: impl StdError + Send + Sync + 'static) -> Error {
+    fn transaction_error(
+        &self,
+        (what, remedy): (&str, &str),
+        error: impl StdError + Send + Sync + 'static,
+    ) -> Error {
         let mut text = format!("{what} in the caller's transaction failed: {error}");
         let mut source = error.source();
         while let Some(cause) = source {
@@ -179,6 +193,7 @@ impl HoldHandle {
             source = cause.source();
         }
         let error = StoreError::new(Outage::Other, text).with_source(error);
+        let error = error.with_remedy(remedy);
         error.into_error(Some(self.key().to_owned()), Duration::ZERO)
     }
 }

@@ -102,6 +102,7 @@ impl MemoryLock {
         if self.holds.get_mut(owner_id).filter(is_held).is_some() {
             // Repeated: the full lease, and the place in the queue is removed.
             self.extend(context, owner_id, request.target.timing);
+            self.holds.note_caller(context);
         }
         let mut outcome = NextGrant::NoWaiter;
         if has_queue {

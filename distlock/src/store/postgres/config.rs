@@ -154,6 +154,12 @@ fn split_sslmode(url: &str) -> Result<(String, bool), Error> {
             }
             _ => {
                 let name = option.split('=').next().unwrap_or_default();
+                // It may be the end of a password with a question mark.
+                if !name.chars().all(|c| c.is_ascii_lowercase() || c == '_') {
+                    return Err(refused(
+                        "the lock store's URL is malformed; percent-encode `?` in a password",
+                    ));
+                }
                 return Err(Error::config(format!(
                     "the URL has the option `{name}`, which distlock does not know; remove it (it knows `sslmode`, \
                      `application_name` and `options`; all others are methods of the builder)"
@@ -193,6 +199,7 @@ mod tests {
             "postgres://user:hunter2@/locks",
             "postgres://user:hunter2@host:port/locks",
             "postgres://user:hunter2@host/locks?nothing=1",
+            "postgres://user:?hunter2@host/locks",
             "postgres://user:hunter2@host/locks?sslmode=prefer",
             "postgres://user:hunter2@host/locks?sslmode=verify-ca",
         ] {

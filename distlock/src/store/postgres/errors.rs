@@ -83,7 +83,7 @@ fn of_server(reply: &DbError) -> StoreError {
         ),
         SqlState::LOCK_NOT_AVAILABLE | SqlState::QUERY_CANCELED => with(
             Outage::NotReady,
-            "another transaction keeps a row of the lock for too long, or the server's disk is slow",
+            "find the transaction that keeps the lock's row in `pg_stat_activity`, and end it",
         ),
         SqlState::CANNOT_CONNECT_NOW => with(Outage::NotReady, "wait until the server has started"),
         // The server ends the connection, and a command may have been applied.
@@ -91,7 +91,7 @@ fn of_server(reply: &DbError) -> StoreError {
         | SqlState::CRASH_SHUTDOWN
         | SqlState::IDLE_SESSION_TIMEOUT
         | SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT => with(Outage::Unreachable, ""),
-        _ => match &code.code()[..2] {
+        _ => match code.code().get(..2).unwrap_or_default() {
             "08" => with(Outage::Unreachable, ""),
             "40" | "53" => with(Outage::NotReady, "try again later"),
             _ => with(Outage::Other, ""),

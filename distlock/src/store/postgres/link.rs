@@ -251,7 +251,11 @@ pub(super) async fn check(
     let Ok(waits_for) = tokio::time::timeout(limit, asking).await else {
         return Err(lost);
     };
-    let waits_for = waits_for?.ok_or(lost)?;
+    let waits_for = match waits_for {
+        // It works, and only has no room for a question.
+        Err(error) if error.outage == Outage::NotReady => return Ok(()),
+        waits_for => waits_for?.ok_or(lost)?,
+    };
     if waits_for.as_deref() == Some("SyncRep") {
         let detail = "the server waits for a synchronous standby; check the standbys, or remove the lost one from \
             `synchronous_standby_names`";

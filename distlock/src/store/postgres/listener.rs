@@ -101,12 +101,12 @@ impl Listener {
         } else {
             format!("UNLISTEN \"{}\"", client.channel())
         };
-        // If it fails, the session has ended, or the next attempt works. If it has no reply, the
-        // next wait listens again.
+        // If it has no reply, the next wait listens again.
         let unlistening = session.client.batch_execute(&text);
         match tokio::time::timeout(UNLISTEN_TIMEOUT, unlistening).await {
             Ok(Ok(())) => {}
-            Ok(Err(_)) => client.is_listening.store(true, Ordering::SeqCst),
+            // The session has ended. If not, LISTEN again does no harm.
+            Ok(Err(_)) => {}
             Err(_) => session.stalled.notify_one(),
         }
     }
@@ -143,10 +143,15 @@ async fn open(client: Arc<PostgresClient>) -> StoreResult<Session> {
         }
     };
     if client.is_direct.get() == Some(&true) {
-        take_door(&client, &session).await?;
+        let number = take_door(&client, &session).await?;
         if client.has_waited_within(LISTENS_ON) {
             listen(&client, &session).await?;
         }
+        // Last, because the door of a session that is not used is free.
+        *lock(&client.door) = Door {
+            number,
+            is_held: true,
+        };
     }
     Ok(session)
 }
@@ -188,7 +193,10 @@ async fn probe(client: &PostgresClient, session: &Session, arrived: &Notify) -> 
         .await
         .map_err(classify)?;
     let other = Session::open_unchecked(client, false, Arc::new(|_| {}), true).await?;
+    let unlisten = format!("UNLISTEN \"{channel}\"");
     if other.backend == session.backend {
+        let unlistening = session.client.batch_execute(&unlisten);
+        unlistening.await.map_err(classify)?;
         return Ok(false);
     }
     let notify = "SELECT pg_notify($1, $2)";
@@ -199,10 +207,11 @@ async fn probe(client: &PostgresClient, session: &Session, arrived: &Notify) -> 
         .query_typed(notify, &parameters)
         .await
         .map_err(classify)?;
-    let is_direct = tokio::time::timeout(PROBE_TIMEOUT, arrived.notified())
+    // Time is left for the rest of the attempt.
+    let limit = PROBE_TIMEOUT.min(client.config.connect_timeout / 4);
+    let is_direct = tokio::time::timeout(limit, arrived.notified())
         .await
         .is_ok();
-    let unlisten = format!("UNLISTEN \"{channel}\"");
     session
         .client
         .batch_execute(&unlisten)
@@ -223,7 +232,7 @@ async fn listen(client: &PostgresClient, session: &Session) -> StoreResult<()> {
 }
 
 /// Takes the client's door: the last one if it is free, so that holds and waiters keep theirs.
-async fn take_door(client: &PostgresClient, session: &Session) -> StoreResult<()> {
+async fn take_door(client: &PostgresClient, session: &Session) -> StoreResult<i64> {
     let mut number = lock(&client.door).number;
     loop {
         if number == 0 {
@@ -231,17 +240,12 @@ async fn take_door(client: &PostgresClient, session: &Session) -> StoreResult<()
             number = (client.random.next() >> 2 | 1 << 61).cast_signed();
         }
         let query = "SELECT pg_try_advisory_lock($1) AS taken";
-        let rows = session
-            .client
-            .query_typed(query, &[(&number, Type::INT8)])
-            .await;
-        let rows = rows.map_err(classify)?;
+        let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 1] =
+            [(&number, Type::INT8)];
+        let taking = session.client.query_typed(query, &parameters);
+        let rows = taking.await.map_err(classify)?;
         if rows.first().map_or(Ok(false), |row| column(row, "taken"))? {
-            *lock(&client.door) = Door {
-                number,
-                is_held: true,
-            };
-            return Ok(());
+            return Ok(number);
         }
         number = 0;
     }

@@ -303,7 +303,8 @@ impl Session {
         *lock(&self.stall) = None;
         self.is_unanswered.store(false, Ordering::Relaxed);
         let rows = reply.map_err(|error| match self.driven.end.get() {
-            Some(end) if error.is_closed() => end.clone(),
+            // Whatever ended the connection, the command may have been applied.
+            Some(end) if error.is_closed() => StoreError::new(Outage::Unreachable, &*end.detail),
             _ => classify(error),
         })?;
         if rule!(replica_waited) && self.driven.warnings.load(Ordering::Relaxed) != warnings {
