@@ -1,4 +1,4 @@
--- distlock for PostgreSQL: the verbs. One call is one statement and one transaction. Load after schema.sql; loading again
+-- distlock for PostgreSQL: the verbs. One call is one statement and one transaction, of `release` two. Load after schema.sql; loading again
 -- replaces them, which is safe while clients run. A function whose arguments or results change needs a new schema version,
 -- whose installation drops the old one: CREATE OR REPLACE would leave both.
 --
@@ -342,7 +342,7 @@ BEGIN
   END IF;
 END $$;
 
--- confirm: turns a short grant into a hold for the full TTL. Returns the token, or no row if the lock is not the owner's.
+-- confirm: turns a short grant into a hold for the full TTL. Returns the token, or null if the lock is not the owner's.
 -- For a once call that has already run, nothing is confirmed: token is null, and `ran` the record.
 CREATE OR REPLACE FUNCTION distlock.confirm(p_key text, p_client uuid, p_owner bigint, p_ttl int, p_selector text,
   p_gap bigint, OUT token bigint, OUT server_us bigint, OUT ran text)

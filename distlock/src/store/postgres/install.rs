@@ -29,7 +29,9 @@ pub(crate) async fn install(client: &PostgresClient) -> Result<(), Error> {
 }
 
 async fn run(session: &Session) -> StoreResult<()> {
-    let statements = format!("BEGIN; SELECT pg_advisory_xact_lock({INSTALLATION})");
+    let statements = format!(
+        "BEGIN; SET LOCAL lock_timeout = '10s'; SELECT pg_advisory_xact_lock({INSTALLATION})"
+    );
     session
         .client
         .batch_execute(&statements)

@@ -95,19 +95,15 @@ impl Listener {
         };
         client.is_listening.store(false, Ordering::SeqCst);
         // A call that saw the client listen has recorded its wait before.
-        let text = if client.has_waited_within(LISTENS_ON) {
+        if client.has_waited_within(LISTENS_ON) {
             client.is_listening.store(true, Ordering::SeqCst);
             return;
-        } else {
-            format!("UNLISTEN \"{}\"", client.channel())
-        };
-        // If it has no reply, the next wait listens again.
+        }
+        // If it fails, the session has ended, or the next wait listens once more, which does no harm.
+        let text = format!("UNLISTEN \"{}\"", client.channel());
         let unlistening = session.client.batch_execute(&text);
-        match tokio::time::timeout(UNLISTEN_TIMEOUT, unlistening).await {
-            Ok(Ok(())) => {}
-            // The session has ended. If not, LISTEN again does no harm.
-            Ok(Err(_)) => {}
-            Err(_) => session.stalled.notify_one(),
+        if (tokio::time::timeout(UNLISTEN_TIMEOUT, unlistening).await).is_err() {
+            session.stalled.notify_one();
         }
     }
 }
