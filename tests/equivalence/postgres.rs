@@ -38,6 +38,7 @@ use async_trait::async_trait;
 use distlock_tests::{PostgresServer, equal, eventually_async, within};
 use tokio::net::TcpStream;
 use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
+use uuid::Uuid;
 
 use super::op::{Act, Op, TIMINGS, WAIT};
 use super::side::{
@@ -188,10 +189,11 @@ impl InPostgres {
         for text in [CLOCK, &set_clock, &schema, &functions] {
             server.sql(text);
         }
-        let (mut stores, mut receivers, mut ids) = (Vec::new(), Vec::new(), Vec::new());
-        for max_waiters in MAX_WAITERS {
+        let clients = Clients::new();
+        let (mut stores, mut receivers) = (Vec::new(), Vec::new());
+        for (id, max_waiters) in clients.ids.iter().zip(MAX_WAITERS) {
             let (sink, events) = events();
-            let client = PostgresClient::new(
+            let mut client = PostgresClient::new(
                 PostgresConfig::parse(&server.url(), NAMESPACE, LIMIT).unwrap(),
                 settings(max_waiters),
                 clock.clone(),
@@ -199,7 +201,8 @@ impl InPostgres {
                 (sink, Arc::new(|_| {})),
                 Arc::default(),
             );
-            ids.push(client.id.clone());
+            client.uuid = Uuid::parse_str(id.as_str()).unwrap();
+            client.id = id.clone();
             let store = PostgresStore::connect_lazy(client).store;
             eventually_async(LIMIT, async || equal(store.connected(), Ok(true))).await;
             // From now on it listens.
@@ -219,10 +222,7 @@ impl InPostgres {
         server.sql("CREATE TABLE hand.doors AS SELECT client, door FROM distlock.hold");
         InPostgres {
             stores,
-            clients: Clients {
-                ids,
-                stranger: ClientId::new(),
-            },
+            clients,
             events: receivers,
             clock,
             raw: connect(&server).await,

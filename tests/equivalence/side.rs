@@ -320,6 +320,20 @@ pub(super) struct Clients {
     pub(super) stranger: ClientId,
 }
 
+impl Clients {
+    /// Creates ids with one process in all. Those of `ClientId::new` need not have that: the simulation
+    /// makes so many in this process that the first of them are forgotten.
+    pub(super) fn new() -> Self {
+        let first = ClientId::new();
+        let (process, _) = first.as_str().split_at(24);
+        let id = |number| ClientId::from_str(&format!("{process}{number:08x}"));
+        Clients {
+            ids: (1..=CLIENTS).map(id).collect(),
+            stranger: id(CLIENTS + 1),
+        }
+    }
+}
+
 pub(super) struct InRedis {
     stores: Vec<Box<dyn LockStore>>,
     clients: Clients,
@@ -332,9 +346,9 @@ pub(super) struct InRedis {
 impl InRedis {
     pub(super) async fn start(scripts: Arc<Scripts>) -> Self {
         let server = RedisServer::start();
-        let ids: Vec<ClientId> = (0..CLIENTS).map(|_| ClientId::new()).collect();
+        let clients = Clients::new();
         let (mut stores, mut receivers) = (Vec::new(), Vec::new());
-        for (id, max_waiters) in ids.iter().zip(MAX_WAITERS) {
+        for (id, max_waiters) in clients.ids.iter().zip(MAX_WAITERS) {
             let config = RedisConfig::parse(&server.url(), NAMESPACE, LIMIT).unwrap();
             let (sink, events) = events();
             let client = Client {
@@ -349,10 +363,7 @@ impl InRedis {
         }
         InRedis {
             stores,
-            clients: Clients {
-                ids,
-                stranger: ClientId::new(),
-            },
+            clients,
             events: receivers,
             raw: server.client(),
             clock: Arc::new(HandClock::new()),
