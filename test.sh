@@ -177,7 +177,7 @@ against() {
     fi
     "$server" --version
     # These stores have no server, or another one.
-    local skipped=(--skip memory:: --skip postgres::)
+    local skipped=(--skip memory:: --skip postgres:: --skip pooled::)
     has_tls "$server" || skipped+=(--skip tls::)
     # With --all, only this system's server runs as a cluster.
     { [ "$mode" = servers ] && has_sharded_channels "$server"; } || skipped+=(--skip cluster::)

@@ -201,8 +201,7 @@ BEGIN
   ELSIF p_wait = 0 THEN
     reply := 'B';
   ELSE
-    -- A client without a door polls: its entries last for three queue checks, and each extends them.
-    v_deadline := t + distlock.ms(CASE WHEN p_door IS NULL THEN 1500 ELSE p_wait + 1000 END);
+    v_deadline := t + distlock.ms(p_wait + 1000);
     UPDATE distlock.queue w SET kind = p_kind, capacity = p_capacity, weight = p_weight, lease = p_lease, ttl = p_ttl,
       door = p_door, deadline = v_deadline, name = p_name
       WHERE w.key = p_key AND w.client = p_client AND w.owner = p_owner;
@@ -417,7 +416,7 @@ END $$;
 -- check_queue: looks after all locks that a client waits for. For each key one row: the holders, and the indexes (from 1)
 -- of the owners that hold the lock and of those that neither hold it nor wait. Grants what can be granted. A lock's row is
 -- locked only if there seems to be something to do, and not waited for: whoever has it serves the queue.
-CREATE OR REPLACE FUNCTION distlock.check_queue(p_client uuid, p_door bigint, p_keys text[], p_firsts int[],
+CREATE OR REPLACE FUNCTION distlock.check_queue(p_client uuid, p_keys text[], p_firsts int[],
   p_owners bigint[], p_fence_ttl bigint)
 RETURNS TABLE (server_us bigint, kind "char", capacity int, holders text[], holding int[], missing int[])
 LANGUAGE plpgsql AS $$
@@ -429,10 +428,6 @@ BEGIN
     v_key := p_keys[i];
     v_owners := p_owners[p_firsts[i] : coalesce(p_firsts[i + 1] - 1, cardinality(p_owners))];
     t := clock_timestamp();
-    IF p_door IS NULL THEN
-      UPDATE distlock.queue w SET deadline = t + interval '1.5 s'
-        WHERE w.key = v_key AND w.client = p_client AND w.owner = ANY (v_owners);
-    END IF;
     SELECT coalesce(sum(h.weight) FILTER (WHERE h.expires > t), 0), max(h.kind::text) FILTER (WHERE h.weight > 0),
         coalesce(bool_or(h.expires <= t OR h.weight > 0 AND h.expires > t + distlock.ms(h.ttl)), false)
       INTO v_used, v_kind, v_over FROM distlock.hold h WHERE h.key = v_key;
@@ -631,7 +626,7 @@ BEGIN
     PERFORM distlock.acquire(k, c, null, 2, 'm', 1, 1, 1000, 1250, 1000, n, f, 2, '', null, null, null),
       distlock.acquire(k, c, null, 2, 'm', 1, 1, 1000, 1250, 0, n, f, 1, '', null, null, null),
       distlock.renew(ARRAY[k], c, ARRAY[1::bigint], ARRAY[v_token], ARRAY[1250], null),
-      distlock.check_queue(c, null, ARRAY[k], ARRAY[1], ARRAY[2::bigint], f),
+      distlock.check_queue(c, ARRAY[k], ARRAY[1], ARRAY[2::bigint], f),
       distlock.release_in(k, c, 1, 0, f, 0, null, null, null, null),
       distlock.confirm(k, c, 2, 1250, null, null), distlock.release_in(k, c, 2, 0, f, 0, null, null, null, null);
     RAISE EXCEPTION USING errcode = 'DLKOK'; -- undo

@@ -14,8 +14,8 @@ use distlock::{
 pub(crate) use distlock_tests::ms;
 use distlock_tests::sentinel::Sentinels;
 use distlock_tests::{
-    Authority, Middleman, PostgresServer, RedisCluster, RedisQuorum, RedisServer, Resp, equal,
-    eventually_async, within,
+    Authority, Middleman, PgBouncer, PostgresServer, RedisCluster, RedisQuorum, RedisServer, Resp,
+    equal, eventually_async, within,
 };
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -54,6 +54,8 @@ pub(crate) enum Store {
     /// The server of `Redis`, behind a proxy that forwards no pushes.
     Proxied,
     Postgres,
+    /// The server of `Postgres`, behind a pooler that runs each transaction on another connection.
+    Pooled,
     /// A quorum of three servers.
     Quorum,
     /// A server that only this fixture uses, over TLS.
@@ -68,6 +70,7 @@ struct Servers {
     /// Dropped before its server, so that no new test finds a proxy without a server.
     proxy: Option<Arc<Middleman>>,
     redis: Option<Arc<RedisServer>>,
+    pooler: Option<Arc<PgBouncer>>,
     postgres: Option<Arc<PostgresServer>>,
     cluster: Option<Arc<RedisCluster>>,
     quorum: Option<Arc<RedisQuorum>>,
@@ -148,6 +151,10 @@ impl Fixture {
                 servers.proxy.insert(shared_proxy(server)).url()
             }
             Store::Postgres => servers.postgres.insert(shared_postgres().await).url(),
+            Store::Pooled => {
+                let server = servers.postgres.insert(shared_postgres().await);
+                servers.pooler.insert(shared_pooler(server)).url()
+            }
             Store::Quorum => servers.quorum.insert(shared_quorum()).url(),
             Store::Tls => servers.start_tls(),
             Store::Sentinel => {
@@ -203,11 +210,16 @@ impl Fixture {
 
     /// Returns `few` where each hand-off waits for a queue check, which takes up to half a second.
     pub(crate) fn hand_offs(&self, many: u64, few: u64) -> u64 {
-        if self.is_proxied() { few } else { many }
+        if self.has_no_messages() { few } else { many }
     }
 
     pub(crate) fn is_proxied(&self) -> bool {
         self.servers.proxy.is_some()
+    }
+
+    /// Returns true if waiters find their grants by queue checks only.
+    pub(crate) fn has_no_messages(&self) -> bool {
+        self.is_proxied() || self.servers.pooler.is_some()
     }
 
     fn is_postgres(&self) -> bool {
@@ -489,6 +501,11 @@ async fn shared_postgres() -> Arc<PostgresServer> {
     server
 }
 
+fn shared_pooler(server: &PostgresServer) -> Arc<PgBouncer> {
+    static SHARED: Mutex<Weak<PgBouncer>> = Mutex::new(Weak::new());
+    shared(&SHARED, || PgBouncer::start(server, "transaction"))
+}
+
 fn shared_quorum() -> Arc<RedisQuorum> {
     static SHARED: Mutex<Weak<RedisQuorum>> = Mutex::new(Weak::new());
     shared(&SHARED, || RedisQuorum::start(3))
@@ -518,6 +535,7 @@ macro_rules! for_each_queueing_store {
         tests_on!(cluster, Cluster, $($name)+);
         tests_on!(proxied, Proxied, $($name)+);
         tests_on!(postgres, Postgres, $($name)+);
+        tests_on!(pooled, Pooled, $($name)+);
     };
 }
 

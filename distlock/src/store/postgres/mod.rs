@@ -238,9 +238,8 @@ impl LockStore for PostgresStore {
             firsts.push(i32::try_from(owners.len() + 1).unwrap_or(i32::MAX));
             owners.extend(check.owners.iter().map(|owner| owner.0.cast_signed()));
         }
-        let parameters: [&(dyn ToSql + Sync); 6] = [
+        let parameters: [&(dyn ToSql + Sync); 5] = [
             &client.uuid,
-            &client.current_door(),
             &names,
             &firsts,
             &owners,

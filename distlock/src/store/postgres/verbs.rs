@@ -66,8 +66,8 @@ impl Verb {
                 &[TEXT, UUID, LONG, INT, LONG, LONG, LONG, TEXT, LONG, LONG],
             ),
             CheckQueues => (
-                "SELECT * FROM distlock.check_queue($1,$2,$3,$4,$5,$6)",
-                &[UUID, LONG, TEXTS, INTS, LONGS, LONG],
+                "SELECT * FROM distlock.check_queue($1,$2,$3,$4,$5)",
+                &[UUID, TEXTS, INTS, LONGS, LONG],
             ),
             Inspect => ("SELECT * FROM distlock.inspect($1,$2)", &[TEXT, INT]),
             List => ("SELECT distlock.list($1)", &[TEXT]),
