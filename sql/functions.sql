@@ -105,7 +105,7 @@ BEGIN
     END IF;
     SELECT coalesce(sum(h.weight), 0), max(h.kind::text) INTO v_used, v_kind
       FROM distlock.hold h WHERE h.key = p_key AND h.weight > 0;
-    IF v_kind <> q.kind THEN -- K16: it acquires again, and is told the kind
+    IF v_kind <> q.kind THEN -- K16: it acquires again, and learns the kind
       DELETE FROM distlock.queue w WHERE w.key = p_key AND w.place = q.place;
       CONTINUE;
     END IF;
@@ -162,7 +162,7 @@ BEGIN
     END IF;
   END IF;
 
-  -- The fast path: nobody holds the lock or waits for it.
+  -- The fast path: no call holds the lock or waits for it.
   WITH free AS (
     UPDATE distlock.lock l SET token = greatest(l.token + 1, server_us),
       expires = greatest(l.expires, t + distlock.ms(p_fence_ttl + greatest(0, (l.token - server_us) / 1000 + 1)))
@@ -415,7 +415,7 @@ END $$;
 
 -- check_queue: looks after all locks that a client waits for. For each key one row: the holders, and the indexes (from 1)
 -- of the owners that hold the lock and of those that neither hold it nor wait. Grants what can be granted. A lock's row is
--- locked only if there seems to be something to do, and not waited for: whoever has it serves the queue.
+-- locked only if there seems to be something to do, and not waited for: the call that has it serves the queue.
 CREATE OR REPLACE FUNCTION distlock.check_queue(p_client uuid, p_keys text[], p_firsts int[],
   p_owners bigint[], p_fence_ttl bigint)
 RETURNS TABLE (server_us bigint, kind "char", capacity int, holders text[], holding int[], missing int[])
@@ -472,7 +472,7 @@ BEGIN
   LOOP
     v_gone := h.state = 'k';
     IF p_delete AND NOT v_gone THEN
-      -- Without a door nobody knows. Our own client is connected.
+      -- Without a door this is not known. Our own client is connected.
       v_gone := h.client <> p_client AND coalesce(pg_try_advisory_xact_lock_shared(h.door), false);
     END IF;
     v_new := v_new OR h.state <> 'r';
@@ -577,9 +577,9 @@ BEGIN
   RETURN FOUND;
 END $$;
 
--- check_in: in the user's transaction. Locks the hold's row until the end of the transaction, so that nobody takes the lock
+-- check_in: in the user's transaction. Locks the hold's row until the end of the transaction, so that no call takes the lock
 -- over; renewals pass. False: the hold is not, or no longer, the caller's: roll back. The time does not matter: while the
--- row is there, nobody else had the lock.
+-- row is there, no other call had the lock.
 CREATE OR REPLACE FUNCTION distlock.check_in(p_key text, p_client uuid, p_owner bigint, p_token bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE v_state "char";

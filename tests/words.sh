@@ -10,7 +10,7 @@ allowed=tests/words-allowed.txt
 words='who|whoever|whom|tells?|told|telling|nobody|somebody|home|lanes?'
 # Parts of snake_case names count as words.
 found=$(git grep -niE "(^|[^a-z])($words)([^a-z]|$)" -- \
-    '*.rs' '*.lua' '*.md' '*.sh' '*.toml' '*.yml' '*.stderr' ':!tests/words.sh' |
+    '*.rs' '*.lua' '*.sql' '*.md' '*.sh' '*.toml' '*.yml' '*.stderr' ':!tests/words.sh' |
     sed -E 's/^([^:]*):[0-9]+:/\1:/' || true)
 
 status=0

@@ -23,7 +23,7 @@ use crate::util::random::Random;
 use crate::util::sync::lock;
 
 /// The advisory lock of the listening session, by which others see that this client is alive.
-/// Without it they count it as alive, and a dead one costs each lock a grant that nobody confirms.
+/// Without it they count it as alive, and a dead one costs each lock one unconfirmed grant.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Door {
     /// Zero before the first.

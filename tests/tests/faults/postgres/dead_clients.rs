@@ -70,7 +70,7 @@ async fn a_frozen_process_costs_one_short_grant() {
     raw.until_clean().await;
 }
 
-/// Behind a pooler, nobody sees that a client is dead until it does not confirm a grant.
+/// Behind a pooler, a client is seen to be dead when it does not confirm a grant.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_process_behind_a_pooler_costs_a_grant() {
     let server = server().await;
