@@ -7,9 +7,9 @@
 --      owner committed, because in READ COMMITTED each statement has its own snapshot. One statement that locks and
 --      decides would decide on a snapshot from before it waited, and grant twice.
 --   2. The clock is read after that (clock_timestamp(), never now(), which is the time before the wait).
---   3. Nothing else is waited for. Expired and released holds are locked with SKIP LOCKED: a hold whose row a user's
---      transaction has locked (check_in) is not taken over. So a function never waits with a lock in hand, and no deadlock
---      is possible. The exceptions wait for a single row and have nothing: confirm, and the insertion of a lock's row.
+--   3. Nothing else is waited for but the commit of a renewal or confirmation of the same hold. Those never wait with a
+--      row in hand, so no deadlock is possible. Expired and released holds are locked with SKIP LOCKED: a hold whose row
+--      a user's transaction has locked (check_in) is not taken over.
 --
 -- The functions are SECURITY INVOKER: grant SELECT, INSERT, UPDATE, DELETE on the tables to the role.
 

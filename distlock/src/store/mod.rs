@@ -244,6 +244,8 @@ pub(crate) enum Note {
         address: Arc<str>,
         error: StoreError,
     },
+    /// No messages arrive, as behind a pooler in transaction mode. Logged once.
+    Polls { address: Arc<str> },
     /// A server evicts locks when its memory is full. Logged once.
     Evicts { address: Arc<str>, policy: String },
 }

@@ -374,6 +374,12 @@ pub(crate) fn store_note(note: &Note) {
             "failed to re-authenticate open connections: they keep the previous credentials until the server rejects \
              them; check that the credentials provider and the server have the same user and password"
         ),
+        Note::Polls { address } => tracing::info!(
+            target: TARGET,
+            store = &**address,
+            "no messages arrive from the lock store, as behind a pooler in transaction mode: a hand-off takes up to half \
+             a second; for quick ones, connect to the server itself"
+        ),
         Note::Evicts { address, policy } => tracing::warn!(
             target: TARGET,
             store = &**address,

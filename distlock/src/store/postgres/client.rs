@@ -48,8 +48,10 @@ pub(crate) struct PostgresClient {
     pub(super) host: AtomicUsize,
     /// The prefix of the names of locks.
     pub(super) prefix: String,
-    /// Set by the first connection: false if a pooler may be in between.
-    pub(super) is_direct: SetOnce<bool>,
+    /// Set once the first listening session has found out whether messages arrive.
+    pub(super) is_probed: SetOnce<()>,
+    /// True once messages have arrived. False while a pooler may be in between.
+    pub(super) is_direct: AtomicBool,
     pub(super) door: Mutex<Door>,
     /// True while the listening session listens on this client's channel.
     pub(super) is_listening: AtomicBool,
@@ -82,7 +84,8 @@ impl PostgresClient {
             state,
             server_clock: ServerClock::default(),
             host: AtomicUsize::new(0),
-            is_direct: SetOnce::new(),
+            is_probed: SetOnce::new(),
+            is_direct: AtomicBool::new(false),
             door: Mutex::default(),
             is_listening: AtomicBool::new(false),
             waited_at: AtomicU64::new(0),
@@ -104,6 +107,10 @@ impl PostgresClient {
     /// Returns the key of a name; `None` for a name that distlock did not write.
     pub(super) fn key(&self, name: &str) -> Option<LockKey> {
         LockKey::new(name.strip_prefix(&self.prefix)?).ok()
+    }
+
+    pub(super) fn is_direct(&self) -> bool {
+        self.is_direct.load(Ordering::Relaxed)
     }
 
     pub(super) fn current_door(&self) -> Option<i64> {

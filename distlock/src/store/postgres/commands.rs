@@ -67,15 +67,9 @@ impl Shared {
         let at = server_time(row)?.unwrap_or_default();
         let named = || Ok::<_, StoreError>(holders(&client.id, at, &lines()?));
         let reply: i8 = column(row, "reply")?;
-        Ok(match reply as u8 {
-            b'H' => {
-                self.availability.clear(OutageCause::Rejecting);
-                AcquireReply::Held(self.proof(sent_at, held_token(row)?))
-            }
-            b'Q' => {
-                self.availability.clear(OutageCause::Rejecting);
-                AcquireReply::Queued(named()?)
-            }
+        let reply = match reply as u8 {
+            b'H' => AcquireReply::Held(self.proof(sent_at, held_token(row)?)),
+            b'Q' => AcquireReply::Queued(named()?),
             b'B' => AcquireReply::Busy(named()?),
             b'F' => AcquireReply::Full(named()?),
             b'L' => AcquireReply::Late,
@@ -85,7 +79,12 @@ impl Shared {
                 holders: named()?,
             },
             _ => return Err(malformed("an unknown result of an acquire")),
-        })
+        };
+        // The server has written for this acquire, so it no longer refuses.
+        if reply.left_state() {
+            self.availability.clear(OutageCause::Rejecting);
+        }
+        Ok(reply)
     }
 
     /// Acquires, and listens for a grant before it waits.
@@ -196,6 +195,9 @@ impl Shared {
                 )),
             };
             failures.push((index, failure));
+        }
+        if failures.len() < batch.len() {
+            self.availability.clear(OutageCause::Rejecting);
         }
         Ok(RenewReply { sent_at, failures })
     }

@@ -191,7 +191,7 @@ impl Inner {
     async fn open_within(&self, limit: Duration) -> StoreResult<Session> {
         if self.kind == Connection::Commands {
             // The listening session finds out what the others may do.
-            self.client.is_direct.wait().await;
+            self.client.is_probed.wait().await;
         }
         let opened = tokio::time::timeout(limit, (self.open)()).await;
         opened.unwrap_or_else(|_| Err(StoreError::timed_out(limit)))
@@ -227,7 +227,7 @@ pub(super) async fn check(
     session: &Session,
 ) -> StoreResult<()> {
     let lost = StoreError::new(Outage::TimedOut, "the connection no longer replies");
-    if client.is_direct.get() != Some(&true) {
+    if !client.is_direct() {
         // Behind a pooler the server cannot be asked, and commands also wait for a free connection.
         let is_lost = session.idle_time(client.clock.now()) >= POOLED_STALL;
         return if is_lost { Err(lost) } else { Ok(()) };

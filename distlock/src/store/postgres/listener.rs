@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Notify};
 use tokio_postgres::types::Type;
 
@@ -18,7 +19,7 @@ use crate::store::postgres::decode::column;
 use crate::store::postgres::errors::classify;
 use crate::store::postgres::link::{Link, LinkChange};
 use crate::store::postgres::session::{Limit, MessageHandler, Session};
-use crate::store::{StoreEvent, StoreResult};
+use crate::store::{Note, StoreEvent, StoreReport, StoreResult};
 use crate::util::sync::lock;
 
 /// How long the client listens after its last call has waited.
@@ -29,6 +30,9 @@ const UNLISTEN_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a message may take before it counts as lost.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// The same when a connection is replaced.
+const REPEATED_PROBE_TIMEOUT: Duration = Duration::from_millis(250);
+
 /// The message by which a client finds out whether messages arrive.
 const PROBE: &str = "probe";
 
@@ -36,7 +40,8 @@ pub(super) struct Listener {
     pub(super) link: Link,
     client: Arc<PostgresClient>,
     /// Held while `LISTEN` or `UNLISTEN` runs.
-    toggle: Mutex<()>,
+    toggle: Arc<Mutex<()>>,
+    runtime: Handle,
 }
 
 impl Listener {
@@ -52,35 +57,35 @@ impl Listener {
         Listener {
             link,
             client,
-            toggle: Mutex::new(()),
+            toggle: Arc::default(),
+            runtime: Handle::current(),
         }
     }
 
     /// Begins to listen, unless the client does. Without a door, messages may not arrive, and
     /// queue checks find the grants.
     pub(super) async fn listen(&self, limit: Limit) -> StoreResult<()> {
-        let client = &self.client;
-        let listening = async {
-            let _toggling = self.toggle.lock().await;
-            if client.current_door().is_none() || client.is_listening.load(Ordering::SeqCst) {
+        let client = self.client.clone();
+        if client.current_door().is_none() || client.is_listening.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let (toggle, session) = (self.toggle.clone(), self.link.session()?);
+        let stalled = session.stalled.clone();
+        let listening = async move {
+            let _toggling = toggle.lock().await;
+            if client.is_listening.load(Ordering::SeqCst) {
                 return Ok(());
             }
-            listen(client, &*self.link.session()?).await
+            listen(&client, &session).await
         };
         // If it takes longer, queue checks find the grant. The command that follows needs the rest.
-        let half = limit.after(limit.duration() / 2);
-        let Some(listened) = half.apply(listening).await else {
-            self.suspect();
-            return Ok(());
-        };
-        listened
-    }
-
-    /// Has the session checked, because it did not reply.
-    fn suspect(&self) {
-        if let Ok(session) = self.link.session() {
-            session.stalled.notify_one();
+        let listening = tokio::time::timeout(limit.duration() / 2, listening);
+        // A caller whose runtime is blocked does not keep others from it.
+        if let Ok(Ok(listened)) = self.runtime.spawn(listening).await {
+            return listened;
         }
+        stalled.notify_one();
+        Ok(())
     }
 
     /// Stops to listen, unless a call has waited a moment ago.
@@ -125,20 +130,24 @@ fn on_change(client: &PostgresClient, change: LinkChange) {
     }
 }
 
-/// Opens the session. The first one finds out whether messages arrive.
+/// Opens the session. Until messages have arrived once, each one finds out whether they do.
 async fn open(client: Arc<PostgresClient>) -> StoreResult<Session> {
     let (arrived, handler) = handler(Arc::downgrade(&client));
-    let session = match client.is_direct.get() {
-        Some(is_direct) => Session::open(&client, *is_direct, handler).await?,
-        None => {
-            let session = Session::open_unchecked(&client, false, handler, true).await?;
-            let is_direct = probe(&client, &session, &arrived).await?;
-            // Fails if it was set meanwhile, which no other task does.
-            let _ = client.is_direct.set(is_direct);
-            session.settle(is_direct).await?
+    let session = if client.is_direct() {
+        Session::open(&client, true, handler).await?
+    } else {
+        let session = Session::open_unchecked(&client, false, handler, true).await?;
+        let is_direct = probe(&client, &session, &arrived).await?;
+        let session = session.settle(is_direct).await?;
+        client.is_direct.store(is_direct, Ordering::Relaxed);
+        // Fails for all but the first.
+        if client.is_probed.set(()).is_ok() && !is_direct {
+            let address = client.address.clone();
+            (client.reports)(StoreReport::Note(Note::Polls { address }));
         }
+        session
     };
-    if client.is_direct.get() == Some(&true) {
+    if client.is_direct() {
         let number = take_door(&client, &session).await?;
         if client.has_waited_within(LISTENS_ON) {
             listen(&client, &session).await?;
@@ -203,8 +212,12 @@ async fn probe(client: &PostgresClient, session: &Session, arrived: &Notify) -> 
         .query_typed(notify, &parameters)
         .await
         .map_err(classify)?;
-    // Time is left for the rest of the attempt.
-    let limit = PROBE_TIMEOUT.min(client.config.connect_timeout / 4);
+    // Time is left for the rest of the attempt. Later ones are short, because renewals wait for them.
+    let limit = if client.is_probed.get().is_none() {
+        PROBE_TIMEOUT.min(client.config.connect_timeout / 4)
+    } else {
+        REPEATED_PROBE_TIMEOUT
+    };
     let is_direct = tokio::time::timeout(limit, arrived.notified())
         .await
         .is_ok();

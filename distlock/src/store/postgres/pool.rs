@@ -79,7 +79,7 @@ impl Pool {
         }
         let (client, more) = (self.client.clone(), Arc::downgrade(&self.more));
         let (is_opening, closing) = (self.is_opening.clone(), self.link.closing());
-        let availability = self.availability.clone();
+        let (availability, closed) = (self.availability.clone(), closing.clone());
         let opening = async move {
             let limit = client.config.connect_timeout;
             // If it fails, commands continue on the others, and the first reports an outage.
@@ -94,7 +94,12 @@ impl Pool {
                     return;
                 };
                 let watched = Arc::downgrade(&session);
-                lock(&more).push(session);
+                let mut more = lock(&more);
+                // `close` may have emptied it while this task ran.
+                if closed.is_cancelled() {
+                    return;
+                }
+                more.push(session);
                 is_opening.store(false, Ordering::Relaxed);
                 watched
             };
@@ -127,7 +132,7 @@ impl Pool {
 
 /// Opens a session for commands.
 async fn open(client: Arc<PostgresClient>) -> StoreResult<Session> {
-    let is_direct = client.is_direct.get() == Some(&true);
+    let is_direct = client.is_direct();
     let session = Session::open(&client, is_direct, Arc::new(|_| {})).await?;
     if is_direct {
         // Otherwise the first calls would be planned with a lock's row in hand.

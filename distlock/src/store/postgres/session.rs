@@ -2,11 +2,11 @@
 
 use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{Notify, OnceCell, SetOnce};
+use tokio::sync::{Notify, SetOnce};
 use tokio::task::AbortHandle;
 use tokio_postgres::config::Host;
 use tokio_postgres::error::SqlState;
@@ -38,10 +38,12 @@ const STALL: Duration = Duration::from_secs(1);
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
 /// The settings of a session that belongs to this client alone. A deadline of the server ends what
-/// no client waits for any longer. Keepalives free the door of a client whose machine is gone.
+/// no client waits for any longer. Keepalives free the door of a client whose machine is gone. Not
+/// every system that PostgreSQL runs on can check for a connection that has ended.
 const SETTINGS: &str = "SET default_transaction_isolation = 'read committed'; SET plan_cache_mode = force_generic_plan; \
     SET lock_timeout = '1s'; SET statement_timeout = '5s'; SET idle_session_timeout = 0; SET tcp_keepalives_idle = 10; \
-    SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3; SET client_connection_check_interval = '1s'";
+    SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3; DO $$ BEGIN SET client_connection_check_interval = '1s'; \
+    EXCEPTION WHEN invalid_parameter_value THEN NULL; END $$";
 
 /// Receives the messages of a channel on which the session listens.
 pub(super) type MessageHandler = Arc<dyn Fn(&str) + Send + Sync>;
@@ -100,7 +102,7 @@ pub(super) struct Session {
     /// False if a pooler may run each transaction on another connection of its own. Nothing may
     /// then depend on the session.
     is_direct: bool,
-    statements: [OnceCell<Statement>; Verb::COUNT],
+    statements: [OnceLock<Statement>; Verb::COUNT],
     /// The number of the server's process.
     pub(super) backend: i32,
     /// The server's default for transactions.
@@ -332,10 +334,13 @@ impl Session {
                 .query_typed(text, &typed.collect::<Vec<_>>())
                 .await;
         }
-        let prepare = || self.client.prepare_typed(text, types);
-        let statement = self.statements[verb as usize]
-            .get_or_try_init(prepare)
-            .await?;
+        let known = &self.statements[verb as usize];
+        if let Some(statement) = known.get() {
+            return self.client.query(statement, parameters).await;
+        }
+        // Calls that come first each prepare it: they do not wait for one whose runtime is blocked.
+        let statement = self.client.prepare_typed(text, types).await?;
+        let statement = known.get_or_init(|| statement);
         self.client.query(statement, parameters).await
     }
 

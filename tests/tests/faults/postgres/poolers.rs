@@ -75,6 +75,30 @@ async fn a_pooler_that_restarts_loses_no_hold_and_no_waiter() {
     .await;
 }
 
+/// The client then finds out that messages arrive.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pooler_that_is_taken_away() {
+    let server = server().await;
+    let (pooler, raw) = (
+        PgBouncer::start(&server, "transaction"),
+        Raw::connect(&server).await,
+    );
+    let proxy = Proxy::start_sealed(pooler.addr());
+    let (holder, waiter) = (
+        connect(&server.url()).await,
+        connect(&server.url_via(&proxy)).await,
+    );
+    let guard = hold(&holder, "k", LEASE).await;
+    let waiting = acquire_later(&waiter, "k", LEASE, LONG * 2);
+    raw.until_queued("k", 1).await;
+    let doors = "select count(door) from distlock.queue";
+    assert_eq!(raw.number(doors).await, 0);
+    drop(pooler);
+    proxy.move_to(server.addr());
+    eventually_async(LONG, async || raw.number(doors).await == 1).await;
+    hand_on(guard, waiting, &raw).await;
+}
+
 /// The pooler stays, and its connections to the server end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_restarts_behind_a_pooler() {
