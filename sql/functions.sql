@@ -79,7 +79,7 @@ CREATE OR REPLACE FUNCTION distlock.serve(p_key text, p_client uuid, p_owner big
 RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
   gone record; q distlock.queue; is_me boolean; v_used int; v_kind "char"; v_ttl int; v_token bigint;
-  rings text[] := '{}';
+  messages text[] := '{}';
 BEGIN
   FOR gone IN
     DELETE FROM distlock.hold h WHERE h.ctid = ANY (ARRAY(
@@ -94,8 +94,8 @@ BEGIN
   LOOP
     SELECT * INTO q FROM distlock.queue w WHERE w.key = p_key ORDER BY w.place LIMIT 1;
     EXIT WHEN NOT FOUND;
-    -- A live client's listening session holds its door exclusively, so another session cannot share it.
-    IF q.client <> p_client AND pg_try_advisory_xact_lock_shared(q.door) THEN
+    -- A live client's listening session holds its liveness lock exclusively, so another session cannot share it.
+    IF q.client <> p_client AND pg_try_advisory_xact_lock_shared(q.liveness) THEN
       DELETE FROM distlock.queue w WHERE w.key = p_key AND w.client = q.client;
       CONTINUE;
     END IF;
@@ -115,37 +115,37 @@ BEGIN
     v_token := distlock.token_for(p_key, q.kind, q.weight, q.capacity, t, p_fence_ttl);
     DELETE FROM distlock.queue w WHERE w.key = p_key AND w.place = q.place;
     INSERT INTO distlock.hold VALUES (p_key, q.client, q.owner, v_token, q.kind, CASE WHEN is_me THEN 'h' ELSE 'g' END,
-      q.capacity, q.weight, v_ttl, q.door, t + distlock.ms(v_ttl), t, q.name);
+      q.capacity, q.weight, v_ttl, q.liveness, t + distlock.ms(v_ttl), t, q.name);
     IF NOT is_me THEN
-      rings := rings || concat_ws(' ', 'distlock:' || q.client, 'granted', q.owner, v_token, distlock.us(t),
+      messages := messages || concat_ws(' ', 'distlock:' || q.client, 'granted', q.owner, v_token, distlock.us(t),
         distlock.short(q.lease), q.kind, p_key);
     END IF;
   END LOOP;
-  RETURN rings;
+  RETURN messages;
 END $$;
 
 -- Notifies clients. NOTIFY makes the commit of its transaction hold a lock of the whole server until the commit is on
 -- disk, so grants are notified in a transaction of their own, which does not wait for the disk: `CALL release` does that.
 -- (In plpgsql, because an SQL function that returns one value runs its last SELECT for the first row only.)
-CREATE OR REPLACE FUNCTION distlock.ring(p_rings text[]) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION distlock.notify(p_messages text[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  PERFORM pg_notify(split_part(r, ' ', 1), substr(r, strpos(r, ' ') + 1)) FROM unnest(p_rings) r;
+  PERFORM pg_notify(split_part(r, ' ', 1), substr(r, strpos(r, ' ') + 1)) FROM unnest(p_messages) r;
 END $$;
 
 -- acquire: takes the lock, or queues the owner for it. Idempotent for the same owner.
--- p_door: see `queue.door`. p_lease, p_ttl, p_wait (0: never queue), p_fence_ttl: ms. p_apply_by: server time in µs.
+-- p_liveness: see `queue.liveness`. p_lease, p_ttl, p_wait (0: never queue), p_fence_ttl: ms. p_apply_by: server time in µs.
 -- p_selector: null, or that of a call that runs at most once; with p_gap and p_record_ttl in ms.
 -- reply: H held, Q queued, B busy, F queue full, W in use as another kind, R has already run, L too late (or cancelled).
 -- holders: for Q, B, F, W the holders; for R the record: 'since_us gap_ms token finished_us name'.
 -- held_kind, held_capacity: those of the holds beside which it was taken or queued, if there are any.
-CREATE OR REPLACE FUNCTION distlock.acquire(p_key text, p_client uuid, p_door bigint, p_owner bigint, p_kind "char",
+CREATE OR REPLACE FUNCTION distlock.acquire(p_key text, p_client uuid, p_liveness bigint, p_owner bigint, p_kind "char",
   p_capacity int, p_weight int, p_lease int, p_ttl int, p_wait bigint, p_apply_by bigint, p_fence_ttl bigint,
   p_max_waiters int, p_name text, p_selector text, p_gap bigint, p_record_ttl bigint,
   OUT reply "char", OUT token bigint, OUT server_us bigint, OUT holders text[], OUT held_kind "char", OUT held_capacity int)
 LANGUAGE plpgsql AS $$
 DECLARE
   t timestamptz; mine distlock.hold; rec distlock.record; v_used int; v_first bigint;
-  v_last bigint; v_deadline timestamptz; rings text[];
+  v_last bigint; v_deadline timestamptz; messages text[];
 BEGIN
   PERFORM FROM distlock.lock l WHERE l.key = p_key FOR NO KEY UPDATE; -- lock_row, without its call
   IF NOT FOUND THEN PERFORM distlock.lock_row(p_key, true); END IF;
@@ -170,12 +170,12 @@ BEGIN
       AND NOT EXISTS (SELECT FROM distlock.queue w WHERE w.key = p_key)
     RETURNING l.token)
   INSERT INTO distlock.hold AS h SELECT p_key, p_client, p_owner, f.token, p_kind, 'h', p_capacity, p_weight, p_ttl,
-    p_door, t + distlock.ms(p_ttl), t, p_name FROM free f
+    p_liveness, t + distlock.ms(p_ttl), t, p_name FROM free f
   RETURNING h.token INTO token;
   IF FOUND THEN reply := 'H'; RETURN; END IF;
 
-  rings := distlock.serve(p_key, p_client, p_owner, t, p_fence_ttl);
-  PERFORM distlock.ring(rings);
+  messages := distlock.serve(p_key, p_client, p_owner, t, p_fence_ttl);
+  PERFORM distlock.notify(messages);
   SELECT * INTO mine FROM distlock.hold h WHERE h.key = p_key AND h.client = p_client AND h.owner = p_owner;
   IF mine.state = 'c' THEN reply := 'L'; RETURN; END IF;
   SELECT coalesce(sum(h.weight), 0), max(h.kind::text), max(h.capacity) INTO v_used, held_kind, held_capacity
@@ -195,7 +195,7 @@ BEGIN
   ELSIF v_first IS NULL AND v_used + p_weight <= p_capacity THEN
     reply := 'H';
     token := distlock.token_for(p_key, p_kind, p_weight, p_capacity, t, p_fence_ttl);
-    INSERT INTO distlock.hold VALUES (p_key, p_client, p_owner, token, p_kind, 'h', p_capacity, p_weight, p_ttl, p_door,
+    INSERT INTO distlock.hold VALUES (p_key, p_client, p_owner, token, p_kind, 'h', p_capacity, p_weight, p_ttl, p_liveness,
       t + distlock.ms(p_ttl), t, p_name);
     RETURN;
   ELSIF p_wait = 0 THEN
@@ -203,7 +203,7 @@ BEGIN
   ELSE
     v_deadline := t + distlock.ms(p_wait + 1000);
     UPDATE distlock.queue w SET kind = p_kind, capacity = p_capacity, weight = p_weight, lease = p_lease, ttl = p_ttl,
-      door = p_door, deadline = v_deadline, name = p_name
+      liveness = p_liveness, deadline = v_deadline, name = p_name
       WHERE w.key = p_key AND w.client = p_client AND w.owner = p_owner;
     reply := 'Q';
     IF NOT FOUND THEN
@@ -211,14 +211,14 @@ BEGIN
       IF v_last - v_first + 1 >= p_max_waiters OR p_max_waiters = 0 THEN
         IF (SELECT count(*) FROM distlock.queue w WHERE w.key = p_key) >= p_max_waiters THEN
           DELETE FROM distlock.queue w WHERE w.key = p_key AND (w.deadline < t OR w.client IN (
-            SELECT d.client FROM (SELECT DISTINCT e.client, e.door FROM distlock.queue e WHERE e.key = p_key
-              AND e.client <> p_client AND e.door IS NOT NULL) d WHERE pg_try_advisory_xact_lock_shared(d.door)));
+            SELECT d.client FROM (SELECT DISTINCT e.client, e.liveness FROM distlock.queue e WHERE e.key = p_key
+              AND e.client <> p_client AND e.liveness IS NOT NULL) d WHERE pg_try_advisory_xact_lock_shared(d.liveness)));
           IF (SELECT count(*) FROM distlock.queue w WHERE w.key = p_key) >= p_max_waiters THEN reply := 'F'; END IF;
         END IF;
       END IF;
       IF reply = 'Q' THEN
         INSERT INTO distlock.queue VALUES (p_key, coalesce(v_last, 0) + 1, p_client, p_owner, p_kind, p_capacity,
-          p_weight, p_lease, p_ttl, p_door, v_deadline, t, p_name);
+          p_weight, p_lease, p_ttl, p_liveness, v_deadline, t, p_name);
         -- The row outlives its waiters.
         UPDATE distlock.lock l SET expires = v_deadline + interval '11 s'
           WHERE l.key = p_key AND l.expires < v_deadline + interval '11 s';
@@ -228,7 +228,7 @@ BEGIN
   PERFORM distlock.cut_down(p_key, t);
   holders := distlock.holders(p_key, t, '-infinity');
   -- A place in the queue is not waited for: a server that crashes may forget it, and the waiter acquires again (R5).
-  IF rings = '{}' THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;
+  IF messages = '{}' THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;
 END $$;
 
 -- Shortens holds that a backward step of the clock has lengthened (R21). A cancelled owner is no hold: it stays until the
@@ -243,7 +243,7 @@ END $$;
 -- same token. Waits for nothing but a lock's row that another call is creating; keys must be in ascending order, so that no
 -- two calls wait for each other there.
 -- reply: H all held, B not all are free, L too late.
-CREATE OR REPLACE FUNCTION distlock.acquire_all(p_keys text[], p_client uuid, p_door bigint, p_owners bigint[], p_ttl int,
+CREATE OR REPLACE FUNCTION distlock.acquire_all(p_keys text[], p_client uuid, p_liveness bigint, p_owners bigint[], p_ttl int,
   p_apply_by bigint, p_fence_ttl bigint, p_name text, OUT reply "char", OUT token bigint, OUT server_us bigint)
 LANGUAGE plpgsql AS $$
 DECLARE t timestamptz; k text; n int := cardinality(p_keys);
@@ -266,7 +266,7 @@ BEGIN
   UPDATE distlock.lock l SET token = acquire_all.token,
     expires = greatest(l.expires, t + distlock.ms(p_fence_ttl + greatest(0, (acquire_all.token - server_us) / 1000 + 1)))
     WHERE l.key = ANY (p_keys);
-  INSERT INTO distlock.hold SELECT a.key, p_client, a.owner, token, 'm', 'h', 1, 1, p_ttl, p_door, t + distlock.ms(p_ttl), t,
+  INSERT INTO distlock.hold SELECT a.key, p_client, a.owner, token, 'm', 'h', 1, 1, p_ttl, p_liveness, t + distlock.ms(p_ttl), t,
     p_name FROM unnest(p_keys, p_owners) AS a(key, owner);
   reply := 'H';
 END $$;
@@ -277,10 +277,10 @@ END $$;
 -- p_keep: min_hold, ms. p_cancel_until: 0, or the apply-by (µs) of an acquire of this owner that was not answered. The owner
 -- is cancelled until then, whatever was found, and a late acquire changes nothing (R2).
 -- p_token, p_selector, p_gap, p_record_ttl: the success of the hold with this token is recorded (P1), or null.
--- Returns what to ring, after the commit.
+-- Returns the messages to send after the commit.
 CREATE OR REPLACE FUNCTION distlock.release_in(p_key text, p_client uuid, p_owner bigint, p_keep int, p_fence_ttl bigint,
   p_cancel_until bigint, p_token bigint, p_selector text, p_gap bigint, p_record_ttl bigint,
-  OUT was_held boolean, OUT is_recorded boolean, OUT rings text[])
+  OUT was_held boolean, OUT is_recorded boolean, OUT messages text[])
 LANGUAGE plpgsql AS $$
 DECLARE t timestamptz; v_state "char"; v_alive boolean;
 BEGIN
@@ -319,23 +319,23 @@ BEGIN
   END IF;
   IF EXISTS (SELECT FROM distlock.queue w WHERE w.key = p_key) THEN
     t := clock_timestamp();
-    rings := distlock.serve(p_key, p_client, p_owner, t, p_fence_ttl);
+    messages := distlock.serve(p_key, p_client, p_owner, t, p_fence_ttl);
   END IF;
 END $$;
 
--- release: the same as a statement of its own. Commits, then rings. A release that grants nothing and records nothing is
+-- release: the same as a statement of its own. Commits, then notifies. A release that grants nothing and records nothing is
 -- not waited for: a server that crashes within the next moment may forget it, and the lock then lasts until its TTL ends.
 CREATE OR REPLACE PROCEDURE distlock.release(p_key text, p_client uuid, p_owner bigint, p_keep int, p_fence_ttl bigint,
   p_cancel_until bigint, p_token bigint, p_selector text, p_gap bigint, p_record_ttl bigint, p_lazy boolean,
   INOUT was_held boolean, INOUT is_recorded boolean)
 LANGUAGE plpgsql AS $$
-DECLARE rings text[];
+DECLARE messages text[];
 BEGIN
-  SELECT r.was_held, r.is_recorded, r.rings INTO was_held, is_recorded, rings FROM distlock.release_in(p_key, p_client,
+  SELECT r.was_held, r.is_recorded, r.messages INTO was_held, is_recorded, messages FROM distlock.release_in(p_key, p_client,
     p_owner, p_keep, p_fence_ttl, p_cancel_until, p_token, p_selector, p_gap, p_record_ttl) r;
-  IF rings <> '{}' THEN
+  IF messages <> '{}' THEN
     COMMIT;
-    PERFORM set_config('synchronous_commit', 'off', true), distlock.ring(rings);
+    PERFORM set_config('synchronous_commit', 'off', true), distlock.notify(messages);
   ELSIF p_lazy AND NOT is_recorded AND p_keep = 0 AND p_cancel_until = 0 THEN
     PERFORM set_config('synchronous_commit', 'off', true);
   END IF;
@@ -365,10 +365,11 @@ BEGIN
 END $$;
 
 -- renew: extends a batch of holds, of any locks and kinds. Returns only the failures: the index (from 1), and G gone, R
--- revoked or B (a row that another call has locked: try again). Waits for nothing, and locks no lock's row. The door is the
--- client's current one: after a reconnect it has another, and without it `revoke` would take a live holder for a dead one.
+-- revoked or B (a row that another call has locked: try again). Waits for nothing, and locks no lock's row. The liveness
+-- lock is the client's current one: after a reconnect it has another, and without it `revoke` would take a live holder for
+-- a dead one.
 CREATE OR REPLACE FUNCTION distlock.renew(p_keys text[], p_client uuid, p_owners bigint[], p_tokens bigint[], p_ttls int[],
-  p_door bigint)
+  p_liveness bigint)
 RETURNS TABLE (index int, failure "char") LANGUAGE plpgsql AS $$
 DECLARE t timestamptz; done int[];
 BEGIN
@@ -378,7 +379,8 @@ BEGIN
     JOIN distlock.hold h ON h.key = a.key AND h.client = p_client AND h.owner = a.owner
     WHERE h.token = a.token AND h.state IN ('g', 'h') AND h.expires > t FOR NO KEY UPDATE OF h SKIP LOCKED),
   renewed AS (
-    UPDATE distlock.hold h SET ttl = m.ttl, door = p_door, expires = t + distlock.ms(m.ttl) FROM mine m WHERE h.ctid = m.ctid RETURNING m.i)
+    UPDATE distlock.hold h SET ttl = m.ttl, liveness = p_liveness, expires = t + distlock.ms(m.ttl)
+      FROM mine m WHERE h.ctid = m.ctid RETURNING m.i)
   SELECT coalesce(array_agg(r.i), '{}') INTO done FROM renewed r;
   IF cardinality(done) = cardinality(p_keys) THEN RETURN; END IF;
   RETURN QUERY
@@ -410,7 +412,7 @@ BEGIN
     UPDATE distlock.hold h SET token = downgrade.token, weight = 1, state = 'h', ttl = p_ttl, expires = t + distlock.ms(p_ttl)
       WHERE h.key = p_key AND h.client = p_client AND h.owner = p_owner;
   END IF;
-  PERFORM distlock.ring(distlock.serve(p_key, p_client, null, t, p_fence_ttl));
+  PERFORM distlock.notify(distlock.serve(p_key, p_client, null, t, p_fence_ttl));
 END $$;
 
 -- check_queue: looks after all locks that a client waits for. For each key one row: the holders, and the indexes (from 1)
@@ -422,7 +424,7 @@ RETURNS TABLE (server_us bigint, kind "char", capacity int, holders text[], hold
 LANGUAGE plpgsql AS $$
 DECLARE
   t timestamptz; i int; v_key text; q distlock.queue; v_used int; v_kind "char"; v_over boolean; v_owners bigint[];
-  v_rings text[] := '{}';
+  v_messages text[] := '{}';
 BEGIN
   FOR i IN 1 .. cardinality(p_keys) LOOP
     v_key := p_keys[i];
@@ -433,12 +435,12 @@ BEGIN
       INTO v_used, v_kind, v_over FROM distlock.hold h WHERE h.key = v_key;
     SELECT * INTO q FROM distlock.queue w WHERE w.key = v_key ORDER BY w.place LIMIT 1;
     IF v_over OR q.key IS NOT NULL AND (v_used + q.weight <= q.capacity OR q.deadline < t OR v_kind <> q.kind
-      OR q.client <> p_client AND pg_try_advisory_xact_lock_shared(q.door))
+      OR q.client <> p_client AND pg_try_advisory_xact_lock_shared(q.liveness))
     THEN
       PERFORM FROM distlock.lock l WHERE l.key = v_key FOR NO KEY UPDATE SKIP LOCKED;
       IF FOUND THEN
         t := clock_timestamp();
-        v_rings := v_rings || distlock.serve(v_key, p_client, null, t, p_fence_ttl);
+        v_messages := v_messages || distlock.serve(v_key, p_client, null, t, p_fence_ttl);
         PERFORM distlock.cut_down(v_key, t);
       END IF;
     END IF;
@@ -454,7 +456,7 @@ BEGIN
       LEFT JOIN distlock.queue w ON w.key = v_key AND w.client = p_client AND w.owner = o.owner;
     RETURN NEXT;
   END LOOP;
-  PERFORM distlock.ring(v_rings);
+  PERFORM distlock.notify(v_messages);
 END $$;
 
 -- revoke: marks the holds with these tokens so that they can no longer be extended, and notifies their holders (R40). With
@@ -463,7 +465,7 @@ END $$;
 CREATE OR REPLACE FUNCTION distlock.revoke(p_key text, p_client uuid, p_tokens bigint[], p_delete boolean, p_by text,
   p_fence_ttl bigint, OUT reply "char", OUT token bigint)
 LANGUAGE plpgsql AS $$
-DECLARE t timestamptz; h distlock.hold; rings text[] := '{}'; v_new boolean := false; v_gone boolean;
+DECLARE t timestamptz; h distlock.hold; messages text[] := '{}'; v_new boolean := false; v_gone boolean;
 BEGIN
   reply := 'N';
   IF NOT distlock.lock_row(p_key, false) THEN RETURN; END IF;
@@ -472,8 +474,8 @@ BEGIN
   LOOP
     v_gone := h.state = 'k';
     IF p_delete AND NOT v_gone THEN
-      -- Without a door this is not known. Our own client is connected.
-      v_gone := h.client <> p_client AND coalesce(pg_try_advisory_xact_lock_shared(h.door), false);
+      -- Without a liveness lock this is not known. Our own client is connected.
+      v_gone := h.client <> p_client AND coalesce(pg_try_advisory_xact_lock_shared(h.liveness), false);
     END IF;
     v_new := v_new OR h.state <> 'r';
     IF v_gone THEN
@@ -485,7 +487,7 @@ BEGIN
       IF h.state <> 'r' THEN
         UPDATE distlock.hold x SET state = 'r' WHERE x.key = p_key AND x.client = h.client AND x.owner = h.owner;
         -- With the owner, because NOTIFY drops equal messages of one transaction, and readers share a token.
-        rings := rings || concat_ws(' ', 'distlock:' || h.client, 'revoked', h.owner, h.token, p_key || chr(10) || p_by);
+        messages := messages || concat_ws(' ', 'distlock:' || h.client, 'revoked', h.owner, h.token, p_key || chr(10) || p_by);
       END IF;
       reply := 'R';
     END IF;
@@ -494,8 +496,8 @@ BEGIN
     token := CASE WHEN v_new THEN distlock.next_token(p_key, t, p_fence_ttl)
       ELSE (SELECT l.token FROM distlock.lock l WHERE l.key = p_key) END;
   END IF;
-  rings := rings || distlock.serve(p_key, p_client, null, t, p_fence_ttl);
-  PERFORM distlock.cut_down(p_key, t), distlock.ring(rings);
+  messages := messages || distlock.serve(p_key, p_client, null, t, p_fence_ttl);
+  PERFORM distlock.cut_down(p_key, t), distlock.notify(messages);
 END $$;
 
 -- inspect: reads only. kind: that of the holds, or of the first waiter.

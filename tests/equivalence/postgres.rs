@@ -90,7 +90,7 @@ const MAX_ENTERED: u64 = 12;
 const MAX_SHORT_TTL: Duration = Duration::from_millis(1_250);
 
 /// The advisory lock of the client that is never connected.
-const NO_DOOR: i64 = 1;
+const NO_LIVENESS_LOCK: i64 = 1;
 
 /// Everything of a lock named `$1`: rows that begin with the table's name.
 const READ: &str = "
@@ -207,8 +207,8 @@ impl InPostgres {
             eventually_async(LIMIT, async || equal(store.connected(), Ok(true))).await;
             // From now on it listens.
             store.check_queues(&[], LIMIT).await.unwrap();
-            // Its hold shows its door.
-            let key = LockKey::new(&format!("door {max_waiters}")).unwrap();
+            // Its hold shows its liveness lock.
+            let key = LockKey::new(&format!("liveness lock {max_waiters}")).unwrap();
             let acquire = Acquire {
                 target: target(&key, Kind::Mutex, OwnerId(1), ENTRY),
                 wait: Duration::ZERO,
@@ -219,7 +219,8 @@ impl InPostgres {
             stores.push(store);
             receivers.push(events);
         }
-        server.sql("CREATE TABLE hand.doors AS SELECT client, door FROM distlock.hold");
+        server
+            .sql("CREATE TABLE hand.liveness_locks AS SELECT client, liveness FROM distlock.hold");
         InPostgres {
             stores,
             clients,
@@ -413,7 +414,7 @@ impl InPostgres {
                 format!(
                     "{}; INSERT INTO distlock.queue SELECT '{}',
                        coalesce((SELECT max(place) FROM distlock.queue WHERE {}), 0) + 1 + o - {first}, '{}', o, '{}', {}, {},
-                       {}, {}, coalesce((SELECT door FROM hand.doors d WHERE d.client = '{3}'), {NO_DOOR}),
+                       {}, {}, coalesce((SELECT liveness FROM hand.liveness_locks d WHERE d.client = '{3}'), {NO_LIVENESS_LOCK}),
                        clock_timestamp() + interval '{} s', clock_timestamp(), 'entered' FROM generate_series({first}, {last}) o",
                     row(key),
                     name(&keys[*key]),

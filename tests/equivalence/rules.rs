@@ -320,7 +320,7 @@ const FUNCTION_EDITS: &[(&Sequences, Edit)] = &[
         &op::sequences,
         (
             "R6: a dead client is granted",
-            "IF q.client <> p_client AND pg_try_advisory_xact_lock_shared(q.door) THEN",
+            "IF q.client <> p_client AND pg_try_advisory_xact_lock_shared(q.liveness) THEN",
             "IF false THEN",
         ),
     ),

@@ -142,7 +142,7 @@ rules! {
     grant_notified = "notify-lost",
     /// R2 in PostgreSQL: a cancel that finds nothing is remembered.
     cancel_remembered = "no-tombstone",
-    /// D-4: a door is taken only in a session that gets its own messages.
+    /// D-4: a liveness lock is taken only in a session that gets its own messages.
     session_proven = "probe-skipped",
     /// D-5: a reply proves nothing if its commit no longer waited for the standby.
     replica_waited = "warning-believed",

@@ -17,7 +17,7 @@ const BROKEN: u8 = 3;
 type Check = fn(&PostgresServer) -> anyhow::Result<bool>;
 
 const CHECKS: &[(&str, Check)] = &[
-    ("probe-skipped", a_pooled_client_takes_no_door),
+    ("probe-skipped", a_pooled_client_takes_no_liveness_lock),
     ("warning-believed", a_cancelled_wait_proves_nothing),
 ];
 
@@ -73,9 +73,9 @@ fn block_on<F: Future>(work: F) -> anyhow::Result<F::Output> {
     Ok(runtime.block_on(work))
 }
 
-/// A pooler keeps the session of a client that has gone, and with it its door: others would take the
+/// A pooler keeps the session of a client that has gone, and with it its liveness lock: others would take the
 /// client for alive.
-fn a_pooled_client_takes_no_door(server: &PostgresServer) -> anyhow::Result<bool> {
+fn a_pooled_client_takes_no_liveness_lock(server: &PostgresServer) -> anyhow::Result<bool> {
     let pooler = PgBouncer::start(server, "transaction");
     block_on(async {
         // Without the rule, a session that is none may fail at once.
@@ -88,8 +88,8 @@ fn a_pooled_client_takes_no_door(server: &PostgresServer) -> anyhow::Result<bool
     })?;
     // The server notices the end of a connection a moment later.
     std::thread::sleep(Duration::from_millis(500));
-    let doors = server.sql("select count(*) from pg_locks where locktype = 'advisory'");
-    Ok(doors == "0")
+    let liveness_locks = server.sql("select count(*) from pg_locks where locktype = 'advisory'");
+    Ok(liveness_locks == "0")
 }
 
 /// A commit whose wait for the standby is cancelled succeeds with a warning, and is not replicated.

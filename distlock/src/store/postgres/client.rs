@@ -25,7 +25,7 @@ use crate::util::sync::lock;
 /// The advisory lock of the listening session, by which others see that this client is alive.
 /// Without it they count it as alive, and a dead one costs each lock one unconfirmed grant.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Door {
+pub(super) struct LivenessLock {
     /// Zero before the first.
     pub(super) number: i64,
     pub(super) is_held: bool,
@@ -52,7 +52,7 @@ pub(crate) struct PostgresClient {
     pub(super) is_probed: SetOnce<()>,
     /// True once messages have arrived. False while a pooler may be in between.
     pub(super) is_direct: AtomicBool,
-    pub(super) door: Mutex<Door>,
+    pub(super) liveness: Mutex<LivenessLock>,
     /// True while the listening session listens on this client's channel.
     pub(super) is_listening: AtomicBool,
     /// When a call last waited, in nanoseconds of the clock.
@@ -86,7 +86,7 @@ impl PostgresClient {
             host: AtomicUsize::new(0),
             is_probed: SetOnce::new(),
             is_direct: AtomicBool::new(false),
-            door: Mutex::default(),
+            liveness: Mutex::default(),
             is_listening: AtomicBool::new(false),
             waited_at: AtomicU64::new(0),
         }
@@ -113,9 +113,9 @@ impl PostgresClient {
         self.is_direct.load(Ordering::Relaxed)
     }
 
-    pub(super) fn current_door(&self) -> Option<i64> {
-        let door = *lock(&self.door);
-        door.is_held.then_some(door.number)
+    pub(super) fn liveness_lock(&self) -> Option<i64> {
+        let liveness = *lock(&self.liveness);
+        liveness.is_held.then_some(liveness.number)
     }
 
     /// Records that a call waits.

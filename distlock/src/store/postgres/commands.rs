@@ -38,7 +38,7 @@ impl Shared {
         let parameters: [&(dyn ToSql + Sync); 17] = [
             &name,
             &client.uuid,
-            &client.current_door(),
+            &client.liveness_lock(),
             &target.owner.0.cast_signed(),
             &kind_letter(target.kind),
             &int(target.kind.capacity()),
@@ -99,7 +99,7 @@ impl Shared {
             return self.acquire(acquire, Duration::ZERO, limit).await;
         }
         client.note_wait();
-        if client.is_listening.load(Ordering::SeqCst) || client.current_door().is_none() {
+        if client.is_listening.load(Ordering::SeqCst) || client.liveness_lock().is_none() {
             return self.acquire(acquire, acquire.wait, limit).await;
         }
         // Most locks are free: for those, the client need not listen.
@@ -172,7 +172,7 @@ impl Shared {
             &owners,
             &tokens,
             &ttls,
-            &client.current_door(),
+            &client.liveness_lock(),
         ];
         // A connection of their own, so that no command delays them; any other if that is down.
         let session = self.listener.link.session().or_else(|_| self.session())?;

@@ -1,4 +1,4 @@
-//! The session that listens for messages, holds the client's door, and renews.
+//! The session that listens for messages, holds the client's liveness lock, and renews.
 //!
 //! Before version 19, PostgreSQL wakes every listening session of the database for each message. So
 //! a client listens only while one of its calls waits, and for a moment after.
@@ -14,7 +14,7 @@ use tokio_postgres::types::Type;
 use crate::observer::event::Connection;
 use crate::protocol::rules::rule;
 use crate::store::availability::Availability;
-use crate::store::postgres::client::{Door, PostgresClient};
+use crate::store::postgres::client::{LivenessLock, PostgresClient};
 use crate::store::postgres::decode::column;
 use crate::store::postgres::errors::classify;
 use crate::store::postgres::link::{Link, LinkChange};
@@ -62,11 +62,11 @@ impl Listener {
         }
     }
 
-    /// Begins to listen, unless the client does. Without a door, messages may not arrive, and
+    /// Begins to listen, unless the client does. Without a liveness lock, messages may not arrive, and
     /// queue checks find the grants.
     pub(super) async fn listen(&self, limit: Limit) -> StoreResult<()> {
         let client = self.client.clone();
-        if client.current_door().is_none() || client.is_listening.load(Ordering::SeqCst) {
+        if client.liveness_lock().is_none() || client.is_listening.load(Ordering::SeqCst) {
             return Ok(());
         }
         let (toggle, session) = (self.toggle.clone(), self.link.session()?);
@@ -117,14 +117,14 @@ fn on_change(client: &PostgresClient, change: LinkChange) {
     match change {
         LinkChange::Up(true) => {
             (client.events)(StoreEvent::RenewNow);
-            // What waits has the door of the lost session.
-            if client.current_door().is_some() {
+            // What waits has the liveness lock of the lost session.
+            if client.liveness_lock().is_some() {
                 (client.events)(StoreEvent::Reacquire);
             }
         }
         LinkChange::Up(false) => {}
         LinkChange::Down => {
-            lock(&client.door).is_held = false;
+            lock(&client.liveness).is_held = false;
             client.is_listening.store(false, Ordering::SeqCst);
         }
     }
@@ -148,12 +148,12 @@ async fn open(client: Arc<PostgresClient>) -> StoreResult<Session> {
         session
     };
     if client.is_direct() {
-        let number = take_door(&client, &session).await?;
+        let number = take_liveness_lock(&client, &session).await?;
         if client.has_waited_within(LISTENS_ON) {
             listen(&client, &session).await?;
         }
-        // Last, because the door of a session that is not used is free.
-        *lock(&client.door) = Door {
+        // Last, because the liveness lock of a session that is not used is free.
+        *lock(&client.liveness) = LivenessLock {
             number,
             is_held: true,
         };
@@ -240,9 +240,9 @@ async fn listen(client: &PostgresClient, session: &Session) -> StoreResult<()> {
     Ok(())
 }
 
-/// Takes the client's door: the last one if it is free, so that holds and waiters keep theirs.
-async fn take_door(client: &PostgresClient, session: &Session) -> StoreResult<i64> {
-    let mut number = lock(&client.door).number;
+/// Takes the client's liveness lock: the last one if it is free, so that holds and waiters keep theirs.
+async fn take_liveness_lock(client: &PostgresClient, session: &Session) -> StoreResult<i64> {
+    let mut number = lock(&client.liveness).number;
     loop {
         if number == 0 {
             // 62 bits, because other programs use advisory locks with small or negative numbers.

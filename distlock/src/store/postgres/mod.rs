@@ -143,7 +143,7 @@ impl LockStore for PostgresStore {
         let parameters: [&(dyn ToSql + Sync); 8] = [
             &names,
             &client.uuid,
-            &client.current_door(),
+            &client.liveness_lock(),
             &owners,
             &short(first.target.timing.ttl()),
             &apply_by.0.cast_signed(),

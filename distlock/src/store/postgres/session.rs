@@ -38,7 +38,7 @@ const STALL: Duration = Duration::from_secs(1);
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
 /// The settings of a session that belongs to this client alone. A deadline of the server ends what
-/// no client waits for any longer. Keepalives free the door of a client whose machine is gone. Not
+/// no client waits for any longer. Keepalives free the liveness lock of a client whose machine is gone. Not
 /// every system that PostgreSQL runs on can check for a connection that has ended.
 const SETTINGS: &str = "SET default_transaction_isolation = 'read committed'; SET plan_cache_mode = force_generic_plan; \
     SET lock_timeout = '1s'; SET statement_timeout = '5s'; SET idle_session_timeout = 0; SET tcp_keepalives_idle = 10; \

@@ -37,38 +37,38 @@ async fn terminated_one_by_one() {
     raw.until_alone().await;
 }
 
-/// Selects the sessions of a client that hold its door, or the others.
-fn sessions(client: &str, hold_door: bool) -> String {
-    let not = if hold_door { "" } else { "not" };
+/// Selects the sessions of a client that hold its liveness lock, or the others.
+fn sessions(client: &str, hold_it: bool) -> String {
+    let not = if hold_it { "" } else { "not" };
     format!(
         "application_name = '{client}' and {not} pid = any (select pid from pg_locks \
          where locktype = 'advisory' and granted and mode = 'ExclusiveLock')"
     )
 }
 
-/// The door that the client's entry in a table names is held.
+/// The liveness lock that the client's entry in a table names is held.
 const ALIVE: &str = "select count(*) from pg_locks l join pg_stat_activity a using (pid), \
-    (select door from distlock.hold union all select door from distlock.queue) t \
+    (select liveness from distlock.hold union all select liveness from distlock.queue) t \
     where l.locktype = 'advisory' and l.granted and l.mode = 'ExclusiveLock' \
-    and (l.classid::bigint << 32 | l.objid::bigint) = t.door";
+    and (l.classid::bigint << 32 | l.objid::bigint) = t.liveness";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_session_costs_no_hold_and_no_place() {
     let server = server().await;
     let raw = Raw::connect(&server).await;
     for client in ["holder", "waiter"] {
-        for doors in [&[true][..], &[false], &[true, false]] {
-            println!("{client}: {doors:?}");
+        for ended in [&[true][..], &[false], &[true, false]] {
+            println!("{client}: {ended:?}");
             let url = |name| format!("{}?application_name={name}", server.url());
             let managers = [connect(&url("holder")).await, connect(&url("waiter")).await];
             let guard = hold(&managers[0], "k", LEASE).await;
             let waiting = acquire_later(&managers[1], "k", LEASE, LONG * 2);
             raw.until_queued("k", 1).await;
-            for door in doors {
-                assert!(raw.terminate(&sessions(client, *door)).await >= 1);
+            for hold_it in ended {
+                assert!(raw.terminate(&sessions(client, *hold_it)).await >= 1);
             }
-            // A holder renews as soon as it has another session, and enters the new door.
-            if client == "holder" && doors[0] {
+            // A holder renews as soon as it has another session, and its row names the new liveness lock.
+            if client == "holder" && ended[0] {
                 renewed(&guard).await.unwrap();
             }
             eventually_async(LONG, async || equal(raw.number(ALIVE).await, 2)).await;

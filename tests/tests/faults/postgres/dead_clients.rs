@@ -13,7 +13,7 @@ const LEASE: Duration = ms(60_000);
 
 const WAITERS: i64 = 20;
 
-/// The door of a killed process is free, so it is granted nothing.
+/// The liveness lock of a killed process is free, so it is granted nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_process_costs_nothing() {
     let server = server().await;
@@ -28,7 +28,7 @@ async fn a_killed_process_costs_nothing() {
     eventually_async(LONG, async || equal(raw.sessions().await, sessions)).await;
     let waiting = acquire_later(&live, "k", LEASE, LONG);
     let alive =
-        "select count(*) from distlock.queue where not pg_try_advisory_xact_lock_shared(door)";
+        "select count(*) from distlock.queue where not pg_try_advisory_xact_lock_shared(liveness)";
     eventually_async(LONG, async || equal(raw.number(alive).await, 1)).await;
     let released = Instant::now();
     guard.release().await.unwrap();
@@ -40,7 +40,7 @@ async fn a_killed_process_costs_nothing() {
     raw.until_clean().await;
 }
 
-/// A frozen process keeps its door, and one of its waiters is granted the lock for a second.
+/// A frozen process keeps its liveness lock, and one of its waiters is granted the lock for a second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_process_costs_one_short_grant() {
     let server = server().await;
@@ -80,8 +80,8 @@ async fn a_killed_process_behind_a_pooler_costs_a_grant() {
     let guard = hold(&holder, "k", LEASE).await;
     let killed = child("queue", &pooler.url(), "k", LEASE, WAITERS as usize);
     raw.until_queued("k", WAITERS).await;
-    let doors = "select count(door) from distlock.queue";
-    assert_eq!(raw.number(doors).await, 0);
+    let liveness_locks = "select count(liveness) from distlock.queue";
+    assert_eq!(raw.number(liveness_locks).await, 0);
     killed.kill();
     let waiting = acquire_later(&live, "k", LEASE, LONG);
     raw.until_queued("k", WAITERS + 1).await;

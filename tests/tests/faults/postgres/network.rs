@@ -106,8 +106,8 @@ async fn a_slow_network_is_no_outage() {
     raw.until_clean().await;
 }
 
-/// The server does not see the end of a connection in a black hole, and keeps its door.
-const DOORS: &str =
+/// The server does not see the end of a connection in a black hole, and keeps its liveness lock.
+const LIVENESS_LOCKS: &str =
     "select count(*) from pg_locks where locktype = 'advisory' and mode = 'ExclusiveLock'";
 
 /// A firewall forgets an idle connection: a client that only waits has no renewals that fail.
@@ -129,7 +129,7 @@ async fn a_dead_connection_for_messages_costs_a_waiter_nothing() {
         waiting.push(acquire_later(manager, "k", LEASE, LONG * 2));
         raw.until_queued("k", place).await;
         // It stays queued while its client replaces the connection.
-        eventually_async(LONG, async || equal(raw.number(DOORS).await, 4)).await;
+        eventually_async(LONG, async || equal(raw.number(LIVENESS_LOCKS).await, 4)).await;
         assert_eq!(raw.places("k").await, (1..=place).collect::<Vec<_>>());
     }
     let token = guard.fencing_token();
@@ -148,7 +148,7 @@ async fn a_dead_connection_for_renewals_costs_no_hold() {
     proxy.limit_to(&proxy.connections()[..1]);
     proxy.black_hole(true);
     renewed(&guard).await.unwrap();
-    assert_eq!(raw.number(DOORS).await, 2);
+    assert_eq!(raw.number(LIVENESS_LOCKS).await, 2);
     guard.release().await.unwrap();
     raw.until_clean().await;
 }

@@ -15,7 +15,7 @@ use crate::support::{
 
 const LEASE: Duration = ms(60_000);
 
-/// In session mode, messages arrive and the client has a door. In transaction mode, it polls.
+/// In session mode, messages arrive and the client has a liveness lock. In transaction mode, it polls.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_in_each_mode() {
     at_once(["session", "transaction"].map(|mode| {
@@ -28,9 +28,12 @@ async fn a_crowd_in_each_mode() {
                 let guard = hold(&managers[holder], "k", LEASE).await;
                 let waiting = acquire_later(&managers[waiter], "k", LEASE, LONG);
                 raw.until_queued("k", 1).await;
-                let doors = "select count(door) from distlock.queue";
-                let has_door = waiter == 1 || mode == "session";
-                assert_eq!(raw.number(doors).await, i64::from(has_door));
+                let liveness_locks = "select count(liveness) from distlock.queue";
+                let has_liveness_lock = waiter == 1 || mode == "session";
+                assert_eq!(
+                    raw.number(liveness_locks).await,
+                    i64::from(has_liveness_lock)
+                );
                 hand_on(guard, waiting, &raw).await;
             }
             let crowd =
@@ -91,11 +94,11 @@ async fn a_pooler_that_is_taken_away() {
     let guard = hold(&holder, "k", LEASE).await;
     let waiting = acquire_later(&waiter, "k", LEASE, LONG * 2);
     raw.until_queued("k", 1).await;
-    let doors = "select count(door) from distlock.queue";
-    assert_eq!(raw.number(doors).await, 0);
+    let liveness_locks = "select count(liveness) from distlock.queue";
+    assert_eq!(raw.number(liveness_locks).await, 0);
     drop(pooler);
     proxy.move_to(server.addr());
-    eventually_async(LONG, async || raw.number(doors).await == 1).await;
+    eventually_async(LONG, async || raw.number(liveness_locks).await == 1).await;
     hand_on(guard, waiting, &raw).await;
 }
 

@@ -3,18 +3,21 @@
 //! The resource counts the runs: a body has run from its first access that is accepted, and it has
 //! completed once its write is. No body runs within the gap of a recorded success, whose
 //! acquisition is not before its call, so the next one runs at least a gap after that call. A call
-//! that returned `Ok` well within the timeout of a command, without a fault, has the reply to its
-//! release, and so a record. A call is rejected only within the gap of a body that completed, even
+//! that returned `Ok` well within the timeout of a command, without a fault then or shortly before,
+//! has the reply to its release, and so a record. A call is rejected only within the gap of a body that completed, even
 //! if its process died afterwards.
 
 use crate::check::evidence::{Finding, Invariant, Violation};
 use crate::check::resource::Resource;
-use crate::check::run::{MILLI, Op, Run};
+use crate::check::run::{MILLI, Op, Run, SECOND};
 use crate::check::spans::Span;
 use crate::history::{Call, GAP, Nanos, Outcome};
 
 /// Less than the timeout of one command.
 const ANSWERED: Nanos = 40 * MILLI;
+
+/// A client notices the end of a connection some time after the fault that ended it.
+const AFTERMATH: Nanos = SECOND;
 
 #[expect(clippy::cast_possible_truncation, reason = "seconds")]
 const GAP_NANOS: Nanos = GAP.as_nanos() as Nanos;
@@ -25,11 +28,12 @@ fn is_recorded(run: &Run, op: &Op) -> bool {
         return false;
     };
     let release = Span::new(ended.at, returned);
-    let hits_worker = run.faults.of_worker(op.id.worker).touches(release);
+    let disturbed = release.widened(AFTERMATH, 0);
+    let hits_worker = run.faults.of_worker(op.id.worker).touches(disturbed);
     ended.completed
         && release.length() < ANSWERED
         && !hits_worker
-        && !run.faults.at(op.key).all.touches(release)
+        && !run.faults.at(op.key).all.touches(disturbed)
 }
 
 pub(super) fn check(run: &Run, resource: &Resource) -> Finding {
@@ -126,6 +130,8 @@ mod tests {
             // A fault explains it.
             (vec![ok(1, 0), ok(2, 100)], Some(Kind::FlushAll), 0),
             (vec![ok(1, 0), rejected(2, 1_900)], Some(Kind::ClockStep), 0),
+            // The connection of the release may have ended.
+            (vec![ok(1, 100), ok(2, 200)], Some(Kind::KillClients), 0),
         ] {
             let mut history = History::default();
             if let Some(kind) = fault {
