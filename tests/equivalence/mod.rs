@@ -29,6 +29,8 @@ mod reply;
 mod rules;
 mod side;
 mod step;
+#[cfg(feature = "postgres")]
+mod tables;
 
 use op::{Op, Sequence};
 #[cfg(feature = "postgres")]
