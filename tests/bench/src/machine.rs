@@ -36,7 +36,11 @@ pub(crate) fn versions() -> Vec<String> {
     vec![
         format!("distlock {}", env!("CARGO_PKG_VERSION")),
         format!("redis-server {}", version.unwrap_or(&server)),
+        // The client program has the version of the servers that it comes with.
+        output("psql", &["--version"]),
         version_in(LOCKFILE, "redis"),
+        version_in(LOCKFILE, "tokio-postgres"),
+        version_in(LOCKFILE, "sqlx"),
         version_in(LOCKFILE, "tokio"),
         output("rustc", &["--version"]),
     ]

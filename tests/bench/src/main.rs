@@ -1,4 +1,4 @@
-//! Benchmarks of distlock against real redis-server processes that it starts itself.
+//! Benchmarks of distlock against real servers that it starts itself.
 //!
 //! Absolute times depend on the machine and its load. Most targets therefore apply to ratios to a
 //! baseline, which is measured in the same run, in alternating rounds.
@@ -43,7 +43,8 @@ fn main() -> anyhow::Result<()> {
     if args.worker {
         return worker::run();
     }
-    let names = MEASUREMENTS.map(|measurement| measurement.name);
+    let mut names = MEASUREMENTS.map(|measurement| measurement.name).to_vec();
+    names.dedup();
     for only in &args.only {
         ensure!(
             names.contains(&&**only),

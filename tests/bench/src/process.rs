@@ -1,5 +1,6 @@
 //! Worker processes, as the measuring loop uses them; cores and processor time of processes.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -8,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::time::clock_getcpuclockid;
-use nix::unistd::Pid;
+use nix::unistd::{Pid, SysconfVar, sysconf};
 
 use crate::worker::order::{Order, Round};
 
@@ -88,13 +89,31 @@ pub(crate) fn allowed_cores() -> anyhow::Result<Vec<usize>> {
     Ok((0..CpuSet::count()).filter(is_allowed).collect())
 }
 
-/// Returns the processor time of all threads of some processes.
+/// Returns the processor time of all threads of some processes and of their children, because
+/// PostgreSQL serves each connection in a process of its own.
 pub(crate) fn cpu_time(processes: &[u32]) -> anyhow::Result<Duration> {
+    let of_one = |process| anyhow::Ok(Duration::from(clock_getcpuclockid(pid(process))?.now()?));
     let mut sum = Duration::ZERO;
     for &process in processes {
-        sum += Duration::from(clock_getcpuclockid(pid(process))?.now()?);
+        sum += of_one(process)? + of_ended_children(process)?;
+        let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children"))?;
+        let children = children.split_whitespace().flat_map(str::parse);
+        // A child that has ended meanwhile counts as such from the next call on.
+        sum += children.flat_map(of_one).sum::<Duration>();
     }
     Ok(sum)
+}
+
+fn of_ended_children(process: u32) -> anyhow::Result<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
+    // The name is in parentheses, and may contain spaces. `cutime` and `cstime` are fields 16, 17.
+    let (_, fields) = stat.rsplit_once(") ").context("no name in a stat file")?;
+    let mut ticks = 0;
+    for field in fields.split(' ').skip(13).take(2) {
+        ticks += field.parse::<u32>()?;
+    }
+    let per_second = sysconf(SysconfVar::CLK_TCK)?.context("no clock tick")?;
+    Ok(Duration::from_secs(1) * ticks / u32::try_from(per_second)?)
 }
 
 fn pid(process: u32) -> Pid {

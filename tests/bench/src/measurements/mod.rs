@@ -10,6 +10,7 @@ mod contended;
 mod hand_off;
 mod kinds;
 mod pair;
+mod postgres;
 mod throughput;
 mod topologies;
 
@@ -21,7 +22,7 @@ use crate::row::{Line, Row};
 use crate::worker::order::{Load, Order, Place};
 use crate::worker::{BARE, DISTLOCK};
 
-pub(crate) const MEASUREMENTS: [Measurement; 11] = [
+pub(crate) const MEASUREMENTS: [Measurement; 16] = [
     pair::PAIR,
     throughput::THROUGHPUT,
     hand_off::HAND_OFF,
@@ -33,9 +34,15 @@ pub(crate) const MEASUREMENTS: [Measurement; 11] = [
     bounds::SCRIPTS,
     bounds::HOLD,
     bounds::DROP,
+    postgres::PAIR,
+    postgres::CONTENDED,
+    postgres::RENEWALS,
+    postgres::RENEWALS_IN_REDIS,
+    postgres::TABLES,
 ];
 
 pub(crate) struct Measurement {
+    /// The name of the option; measurements of one subject matter share it.
     pub(crate) name: &'static str,
     /// Set to measure without and with pinned processes; otherwise only without.
     pins: bool,

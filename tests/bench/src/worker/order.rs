@@ -37,10 +37,14 @@ pub(crate) enum Load {
     HandOff { waiters: usize, count: usize },
     /// PINGs through a thread with its own runtime and connection.
     Ping { count: usize },
+    /// Updates of a row in PostgreSQL, each with a message from one session to another.
+    Notify { count: usize },
     /// Locks acquired beforehand are held and renewed.
     Hold { locks: usize, time: Duration },
     /// Guards acquired beforehand are dropped.
     Drop { locks: usize },
+    /// Pairs in PostgreSQL, in two halves, to measure the tables after each.
+    Tables { pairs: usize },
     /// Setups that cause much work in the scripts.
     Scripts { entries: usize },
 }
