@@ -278,7 +278,10 @@ case "$mode" in
         done
         ;;
     book) step "book" book ;;
-    bench) step "benchmark" cargo run --release -p bench ;;
+    bench)
+        step "postgresql" postgresql
+        step "benchmark" cargo run --release -p bench
+        ;;
 esac
 
 printf '\n%d s\nall checks passed\n' "$SECONDS"

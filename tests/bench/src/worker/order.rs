@@ -43,7 +43,7 @@ pub(crate) enum Load {
     Hold { locks: usize, time: Duration },
     /// Guards acquired beforehand are dropped.
     Drop { locks: usize },
-    /// Pairs in PostgreSQL, in two halves, to measure the tables after each.
+    /// Pairs in PostgreSQL, in four parts, to measure the tables after each.
     Tables { pairs: usize },
     /// Setups that cause much work in the scripts.
     Scripts { entries: usize },

@@ -1,5 +1,5 @@
-//! The size of the tables in PostgreSQL: every release deletes a row, whose space is free for other
-//! rows once autovacuum has been there.
+//! The size of the tables in PostgreSQL. Every release deletes a row, whose space is free for other
+//! rows once autovacuum has removed it.
 
 use std::time::{Duration, Instant};
 
@@ -12,16 +12,17 @@ use super::manager::Distlock;
 use super::order::{Order, Round, Rounds};
 
 const TASKS: usize = 64;
+/// Autovacuum is awaited after each of these parts.
+const PARTS: usize = 4;
 /// Longer than `autovacuum_naptime`, which is a minute by default.
 const AUTOVACUUM_TIMEOUT: Duration = Duration::from_secs(180);
-/// Longer than the delay with which sessions report their statistics.
-const STATISTICS_DELAY: Duration = Duration::from_secs(2);
+/// Longer than the delay with which an idle session reports its statistics.
+const STATISTICS_DELAY: Duration = Duration::from_secs(11);
 
 const SIZE: &str = "select (sum(pg_total_relation_size(oid)) / 1e6)::float8 from pg_class \
                     where relnamespace = 'distlock'::regnamespace and relkind = 'r'";
-/// Returns true once autovacuum has been at `hold` since a time, or has no reason to.
-const IS_VACUUMED: &str = "select coalesce(last_autovacuum > $1::timestamptz, false) \
-                           or n_dead_tup < 1000 + 0.02 * n_live_tup \
+/// Returns true if autovacuum has no reason to vacuum the table with a row for each hold.
+const IS_VACUUMED: &str = "select n_dead_tup < 1000 + 0.02 * n_live_tup \
                            from pg_stat_user_tables where relid = 'distlock.hold'::regclass";
 
 pub(super) struct Tables {
@@ -39,11 +40,11 @@ impl Tables {
         })
     }
 
-    /// Runs half of the pairs. Returns the size before and after autovacuum.
-    async fn half(&mut self) -> anyhow::Result<[f64; 2]> {
+    /// Runs a part of the pairs. Returns the size before and after autovacuum.
+    async fn part(&mut self) -> anyhow::Result<[f64; 2]> {
         let mut tasks = JoinSet::new();
         for task in 0..TASKS {
-            let (locker, count) = (self.locker.clone(), self.pairs / 2 / TASKS);
+            let (locker, count) = (self.locker.clone(), self.pairs / PARTS / TASKS);
             tasks.spawn(async move {
                 let key = key(&task.to_string());
                 for _ in 0..count {
@@ -67,29 +68,32 @@ impl Tables {
     }
 
     async fn until_vacuumed(&mut self) -> anyhow::Result<()> {
-        let now = sqlx::query_scalar("select clock_timestamp()::text");
-        let ended: String = now.fetch_one(&mut self.session).await?;
         let deadline = Instant::now() + AUTOVACUUM_TIMEOUT;
-        loop {
-            tokio::time::sleep(STATISTICS_DELAY).await;
-            let is_vacuumed = sqlx::query_scalar(IS_VACUUMED).bind(&ended);
-            if is_vacuumed.fetch_one(&mut self.session).await? {
-                return Ok(());
-            }
+        tokio::time::sleep(STATISTICS_DELAY).await;
+        while !sqlx::query_scalar(IS_VACUUMED)
+            .fetch_one(&mut self.session)
+            .await?
+        {
             ensure!(Instant::now() < deadline, "autovacuum did not come");
+            tokio::time::sleep(Duration::from_secs(1)).await;
         }
+        Ok(())
     }
 }
 
 impl Rounds for Tables {
     async fn round(&mut self) -> anyhow::Result<Round> {
-        let [_, half_size] = self.half().await?;
-        let [size_before, size] = self.half().await?;
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        for _ in 0..PARTS {
+            let [full, vacuumed] = self.part().await?;
+            before.push(full);
+            after.push(vacuumed);
+        }
         let samples = [
-            ("size after half", vec![half_size]),
-            ("size before autovacuum", vec![size_before]),
-            ("size", vec![size]),
+            ("size of the second part", vec![before[1]]),
+            ("size", vec![before[PARTS - 1]]),
+            ("vacuumed size", vec![after[PARTS - 1]]),
         ];
-        Ok(Round::new(self.pairs / TASKS * TASKS, samples))
+        Ok(Round::new(self.pairs, samples))
     }
 }
