@@ -175,7 +175,7 @@ BEGIN
   IF FOUND THEN reply := 'H'; RETURN; END IF;
 
   messages := distlock.serve(p_key, p_client, p_owner, t, p_fence_ttl);
-  PERFORM distlock.notify(messages);
+  IF messages <> '{}' THEN PERFORM distlock.notify(messages); END IF;
   SELECT * INTO mine FROM distlock.hold h WHERE h.key = p_key AND h.client = p_client AND h.owner = p_owner;
   IF mine.state = 'c' THEN reply := 'L'; RETURN; END IF;
   SELECT coalesce(sum(h.weight), 0), max(h.kind::text), max(h.capacity) INTO v_used, held_kind, held_capacity

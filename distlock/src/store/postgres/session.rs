@@ -39,11 +39,12 @@ const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
 /// The settings of a session that belongs to this client alone. A deadline of the server ends what
 /// no client waits for any longer. Keepalives free the liveness lock of a client whose machine is gone. Not
-/// every system that PostgreSQL runs on can check for a connection that has ended.
+/// every system that PostgreSQL runs on can check for a connection that has ended. A plan that was
+/// made while a table was empty would scan all of its dead rows later.
 const SETTINGS: &str = "SET default_transaction_isolation = 'read committed'; SET plan_cache_mode = force_generic_plan; \
-    SET lock_timeout = '1s'; SET statement_timeout = '5s'; SET idle_session_timeout = 0; SET tcp_keepalives_idle = 10; \
-    SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3; DO $$ BEGIN SET client_connection_check_interval = '1s'; \
-    EXCEPTION WHEN invalid_parameter_value THEN NULL; END $$";
+    SET enable_seqscan = off; SET lock_timeout = '1s'; SET statement_timeout = '5s'; SET idle_session_timeout = 0; \
+    SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3; \
+    DO $$ BEGIN SET client_connection_check_interval = '1s'; EXCEPTION WHEN invalid_parameter_value THEN NULL; END $$";
 
 /// Receives the messages of a channel on which the session listens.
 pub(super) type MessageHandler = Arc<dyn Fn(&str) + Send + Sync>;
