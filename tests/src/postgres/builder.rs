@@ -14,6 +14,7 @@ use rustix::process::geteuid;
 use tempfile::TempDir;
 
 use crate::ports::free_port;
+use crate::postgres::disk::Disk;
 use crate::postgres::{DATA, DEADLINE, LOG, PID_FILE, PREVIOUS_LOG, PostgresServer, Running, USER};
 use crate::skew::Skew;
 
@@ -55,6 +56,7 @@ const PASSWORDS: &str = "\
 pub struct PostgresServerBuilder {
     settings: Vec<(String, String)>,
     clock: bool,
+    disk: bool,
     passwords: bool,
 }
 
@@ -75,6 +77,13 @@ impl PostgresServerBuilder {
     /// Gives the server a wall clock that [`PostgresServer::set_clock`] can step (Linux with glibc).
     pub fn own_clock(mut self) -> Self {
         self.clock = true;
+        self
+    }
+
+    /// Gives the server a disk that [`PostgresServer::set_disk_full`] can fill (Linux with glibc),
+    /// in place of a clock of its own.
+    pub fn own_disk(mut self) -> Self {
+        self.disk = true;
         self
     }
 
@@ -111,7 +120,8 @@ impl PostgresServerBuilder {
         }
         let mut server = PostgresServer {
             port: 0,
-            skew: self.clock.then(|| clock(dir.path())),
+            skew: self.clock.then(|| shim(dir.path(), Skew::build)),
+            disk: self.disk.then(|| shim(dir.path(), Disk::build)),
             options: self,
             dir,
             running: Mutex::new(Running {
@@ -161,6 +171,9 @@ impl PostgresServer {
         command.stdout(Stdio::null()).stderr(log);
         if let Some(skew) = &self.skew {
             skew.preload(&mut command);
+        }
+        if let Some(disk) = &self.disk {
+            disk.preload(&mut command);
         }
         let mut child = command
             .spawn()
@@ -274,15 +287,15 @@ fn template() -> Result<(TempDir, Guardian), String> {
     Ok((dir, guardian))
 }
 
-/// Builds the clock in `dir`, readable for the server's user.
+/// Builds a clock or a disk in `dir`, readable for the server's user.
 #[track_caller]
-fn clock(dir: &Path) -> Skew {
-    let skew = Skew::build(dir);
+fn shim<T>(dir: &Path, build: fn(&Path) -> T) -> T {
+    let built = build(dir);
     let files = fs::read_dir(dir).expect("the directory of a server is readable");
     for file in files.flatten() {
         give(&file.path()).unwrap_or_else(|reason| panic!("{reason}"));
     }
-    skew
+    built
 }
 
 /// Writes a file that the server's user can read.

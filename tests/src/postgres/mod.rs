@@ -1,6 +1,7 @@
 //! A real PostgreSQL server for one test.
 
 mod builder;
+mod disk;
 mod pgbouncer;
 
 use std::ffi::OsStr;
@@ -19,6 +20,7 @@ pub use builder::PostgresServerBuilder;
 pub use pgbouncer::PgBouncer;
 
 use crate::postgres::builder::{Guardian, NotStarted, as_user, plain, program, run};
+use crate::postgres::disk::Disk;
 use crate::proxy::Proxy;
 use crate::skew::Skew;
 use crate::wait::{equal, eventually};
@@ -58,6 +60,7 @@ pub struct PostgresServer {
     dir: TempDir,
     port: u16,
     skew: Option<Skew>,
+    disk: Option<Disk>,
     running: Mutex<Running>,
 }
 
@@ -322,6 +325,19 @@ impl PostgresServer {
             .as_ref()
             .expect("the server was started without its own clock");
         skew.set(ahead, by).expect("cannot set the server's clock");
+    }
+
+    /// Takes all space from the server's disk, so that no table, index or log of changes can grow,
+    /// or gives it back.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the server was started without [`PostgresServerBuilder::own_disk`].
+    #[track_caller]
+    pub fn set_disk_full(&self, is_full: bool) {
+        let disk = self.disk.as_ref();
+        disk.expect("the server was started without its own disk")
+            .set_full(is_full);
     }
 
     fn running(&self) -> MutexGuard<'_, Running> {

@@ -3,6 +3,7 @@
 mod backends;
 mod clocks;
 mod dead_clients;
+mod disk;
 mod emptied;
 mod frozen;
 mod killed;
