@@ -203,7 +203,8 @@ fn explain(error: &rustls::Error, name: &str) -> String {
             | AlertDescription::HandshakeFailure,
         ) => format!(
             "the server does not accept the client certificate, or received none ({error}); with \
-             `Tls::client_certificate`, set one that is signed by a CA in the server's `tls-ca-cert-file`"
+             `Tls::client_certificate`, set one that is signed by a CA in the server's `tls-ca-cert-file` (Redis) or \
+             `ssl_ca_file` (PostgreSQL)"
         ),
         _ => error.to_string(),
     }

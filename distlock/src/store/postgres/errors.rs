@@ -4,7 +4,7 @@ use std::error::Error as _;
 use std::io;
 
 use tokio_postgres::Error;
-use tokio_postgres::error::{DbError, SqlState};
+use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use crate::error::Outage;
 use crate::protocol::store_error::StoreError;
@@ -37,6 +37,11 @@ pub(super) fn classify(error: Error) -> StoreError {
 }
 
 pub(super) fn of_io(error: &io::Error) -> StoreError {
+    // The server rejects a client's certificate after the handshake.
+    #[cfg(feature = "tls")]
+    if let Some(error) = crate::store::net::tls::read_error(error) {
+        return error;
+    }
     StoreError::new(Outage::Unreachable, error.to_string())
 }
 
@@ -55,10 +60,14 @@ fn of_server(reply: &DbError) -> StoreError {
     };
     match *code {
         SqlState::INVALID_PASSWORD => with(Outage::Denied, "fix user and password"),
-        // The message says what the server lets in: another user, host or database, or only TLS.
+        // The message names user, host and database, and says if the connection has no encryption.
+        SqlState::INVALID_AUTHORIZATION_SPECIFICATION if text.contains("pg_hba.conf") => with(
+            Outage::Denied,
+            "add a line for it to `pg_hba.conf` of the server, or write `?sslmode=verify-full` if its lines ask for TLS",
+        ),
         SqlState::INVALID_AUTHORIZATION_SPECIFICATION => with(
             Outage::Denied,
-            "change `pg_hba.conf` of the server, or write `?sslmode=verify-full` if it asks for encryption",
+            "fix the user in the URL, or its right to `LOGIN`, or what its line in `pg_hba.conf` asks for",
         ),
         SqlState::INVALID_CATALOG_NAME => with(
             Outage::Misconfigured,
@@ -68,6 +77,10 @@ fn of_server(reply: &DbError) -> StoreError {
         | SqlState::UNDEFINED_TABLE
         | SqlState::UNDEFINED_COLUMN
         | SqlState::UNDEFINED_FUNCTION => with(Outage::Misconfigured, INSTALL),
+        // While connecting, the only right that is checked.
+        SqlState::INSUFFICIENT_PRIVILEGE if reply.parsed_severity() == Some(Severity::Fatal) => {
+            with(Outage::Denied, "grant the role `CONNECT` on the database")
+        }
         SqlState::INSUFFICIENT_PRIVILEGE => with(
             Outage::Denied,
             "grant the role `USAGE` on the schema `distlock`, and `SELECT, INSERT, UPDATE, DELETE` on its tables",
@@ -79,7 +92,7 @@ fn of_server(reply: &DbError) -> StoreError {
         SqlState::DISK_FULL => with(Outage::WritesRejected, "free space on the server's disk"),
         SqlState::TOO_MANY_CONNECTIONS => with(
             Outage::NotReady,
-            "raise `max_connections`, or let fewer processes connect",
+            "raise `max_connections`, or the `CONNECTION LIMIT` that the message names, or connect through a pooler",
         ),
         SqlState::LOCK_NOT_AVAILABLE | SqlState::QUERY_CANCELED => with(
             Outage::NotReady,

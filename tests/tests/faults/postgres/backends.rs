@@ -100,7 +100,12 @@ async fn no_more_connections() {
     let error = LockManager::connect(&url).await.unwrap_err();
     assert!(error.is_unavailable() && error.is_retryable(), "{error:?}");
     assert!(requested_at.elapsed() <= ms(2_000) + SLACK);
-    let parts = ["not ready", "SQLSTATE 53300", "raise `max_connections`"];
+    let parts = [
+        "not ready",
+        "SQLSTATE 53300",
+        "raise `max_connections`",
+        "pooler",
+    ];
     assert_message_contains(&error, &parts);
     // A connected client continues, although it may not open a connection for each call.
     let calls: Vec<_> = (0..20)

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use distlock::{Error, LockManager, LockManagerBuilder, Outage, Quorum};
+use distlock::{Error, LockManager, LockManagerBuilder, Outage, Quorum, Tls};
 use distlock_tests::{PostgresServer, equal, eventually_async};
 
 use crate::postgres::support::{Raw, hand_on, installed, server};
@@ -11,6 +11,7 @@ use crate::support::{
     LONG, SLACK, acquire_later, assert_config, assert_message_contains, connect, hold, ms,
     taken_once,
 };
+use crate::tls::{HOST, Trust};
 
 /// Long enough that only an immediate failure comes before it.
 const TIMEOUT: Duration = ms(10_000);
@@ -27,11 +28,43 @@ async fn refused(builder: LockManagerBuilder, url: &str) -> Error {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_server_refuses_is_an_error_at_once() {
     let server = installed(PostgresServer::builder().require_passwords()).await;
-    server.sql("create role shop login password 'right'");
+    let password = "login password 'right'";
+    server.sql(&format!(
+        "create role shop {password}; create role idle nologin password 'right'; \
+        create role remote {password}; create role old {password}; \
+        create database private; revoke connect on database private from public"
+    ));
+    // The server rejects one role, and has the version of an older one for another.
+    let hba = server.dir().join("data/pg_hba.conf");
+    let lines = std::fs::read_to_string(&hba).unwrap();
+    let lines = format!("host all remote 127.0.0.1/32 reject\n{lines}");
+    std::fs::write(&hba, lines).unwrap();
+    server.sql(
+        "select pg_reload_conf(); create schema old; grant usage on schema old to old; \
+        create function old.current_setting(name text) returns text return case name \
+        when 'server_version_num' then '130016' else pg_catalog.current_setting(name) end; \
+        alter role old set search_path = old, pg_catalog",
+    );
     let raw = Raw::connect(&server).await;
     let of =
         |login: &str, rest: &str| format!("postgres://{login}@127.0.0.1:{}/{rest}", server.port());
-    let cases: [(String, &[&str]); 5] = [
+    let cases: [(String, &[&str]); 9] = [
+        (
+            of("idle:right", "locks"),
+            &["not permitted to log in", "28000", "its right to `LOGIN`"],
+        ),
+        (
+            of("remote:right", "locks"),
+            &["28000", "; add a line for it to `pg_hba.conf`"],
+        ),
+        (
+            of("shop:right", "private"),
+            &["42501", "; grant the role `CONNECT` on the database"],
+        ),
+        (
+            of("old:right", "locks"),
+            &["the server is PostgreSQL 13", "; upgrade it to 14 or newer"],
+        ),
         (
             of("shop:hunter2", "locks"),
             &["password authentication failed", "; fix user and password"],
@@ -71,6 +104,51 @@ async fn what_the_server_refuses_is_an_error_at_once() {
         assert!(began.elapsed() < TIMEOUT, "not at once");
     }
     eventually_async(LONG, async || equal(raw.sessions().await, 0)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_that_does_not_fit_is_refused() {
+    let (server, trust, strange) = (server().await, Trust::new(), Trust::new());
+    let own = trust.authority.sign(HOST, trust.dir());
+    let files = [
+        ("server.crt", own.certificate),
+        ("server.key", own.key),
+        ("root.crt", trust.ca()),
+    ];
+    for (name, path) in files {
+        let text = std::fs::read_to_string(path).unwrap();
+        // The server's user must own a key.
+        server.sql(&format!(
+            "copy (select regexp_split_to_table('{text}', e'\\n')) to program 'umask 077; cat > {name}'"
+        ));
+    }
+    server.sql(
+        "alter system set ssl_ca_file = 'root.crt'; alter system set ssl = on; \
+        select pg_reload_conf()",
+    );
+    eventually_async(LONG, async || equal(server.sql("show ssl"), "on")).await;
+    let url = format!("{}?sslmode=verify-full", server.url());
+    let stranger = strange.authority.sign(HOST, strange.dir());
+    let presented = trust.tls();
+    let presented = presented.client_certificate(stranger.certificate, stranger.key);
+    let cases: [(Tls, &[&str]); 2] = [
+        (
+            strange.tls(),
+            &["signed by a CA that is not trusted here", "`Tls::ca_file`"],
+        ),
+        // In TLS 1.3 the server rejects it after the handshake.
+        (
+            presented,
+            &["`Tls::client_certificate`", "`ssl_ca_file` (PostgreSQL)"],
+        ),
+    ];
+    for (tls, parts) in cases {
+        let builder = LockManager::builder().connect_timeout(TIMEOUT).tls(tls);
+        assert_config(&refused(builder, &url).await, parts);
+    }
+    let builder = LockManager::builder().connect_timeout(LONG);
+    let manager = builder.tls(trust.tls()).connect(&url).await.unwrap();
+    taken_once(&manager, "k").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

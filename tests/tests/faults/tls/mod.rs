@@ -36,16 +36,16 @@ impl Trust {
         trust
     }
 
-    fn ca(&self) -> PathBuf {
+    pub(crate) fn ca(&self) -> PathBuf {
         self.dir.path().join("ca.pem")
     }
 
-    fn dir(&self) -> &Path {
+    pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
 
     /// Returns the setting that trusts this authority.
-    fn tls(&self) -> Tls {
+    pub(crate) fn tls(&self) -> Tls {
         Tls::new().ca_file(self.ca())
     }
 
