@@ -1,5 +1,5 @@
--- distlock for PostgreSQL: the verbs. One call is one statement and one transaction, of `release` two. Load after schema.sql; loading again
--- replaces them, which is safe while clients run. A function whose arguments or results change needs a new schema version,
+-- distlock for PostgreSQL: the verbs. One call is one statement and one transaction, of `release` two. Load after
+-- schema.sql; loading again replaces them, which is safe while clients run. A function whose arguments or results change needs a new schema version,
 -- whose installation drops the old one: CREATE OR REPLACE would leave both.
 --
 -- How they exclude each other, in every function that takes, frees or queues:
@@ -133,7 +133,7 @@ BEGIN
 END $$;
 
 -- acquire: takes the lock, or queues the owner for it. Idempotent for the same owner.
--- p_liveness: see `queue.liveness`. p_lease, p_ttl, p_wait (0: never queue), p_fence_ttl: ms. p_apply_by: server time in µs.
+-- p_liveness: see `hold.liveness`. p_lease, p_ttl, p_wait (0: never queue), p_fence_ttl: ms. p_apply_by: server time in µs.
 -- p_selector: null, or that of a call that runs at most once; with p_gap and p_record_ttl in ms.
 -- reply: H held, Q queued, B busy, F queue full, W in use as another kind, R has already run, L too late (or cancelled).
 -- holders: for Q, B, F, W the holders; for R the record: 'since_us gap_ms token finished_us name'.

@@ -44,12 +44,18 @@ impl PgBouncer {
     /// that installs it), or it does not start (the message has its log).
     #[track_caller]
     pub fn start(server: &PostgresServer, mode: &str) -> PgBouncer {
+        Self::start_sized(server, mode, 20)
+    }
+
+    /// The same with an upper limit of the connections to the server.
+    #[track_caller]
+    pub fn start_sized(server: &PostgresServer, mode: &str, pool_size: u32) -> PgBouncer {
         assert!(
             ["session", "transaction"].contains(&mode),
             "{mode:?} is not a mode: use \"session\" or \"transaction\""
         );
         for _ in 0..PORT_ATTEMPTS {
-            match Self::try_start(server, mode) {
+            match Self::try_start(server, mode, pool_size) {
                 Ok(Some(started)) => return started,
                 // Another process has taken the port.
                 Ok(None) => {}
@@ -59,7 +65,11 @@ impl PgBouncer {
         panic!("no port was free for pgbouncer, {PORT_ATTEMPTS} times");
     }
 
-    fn try_start(server: &PostgresServer, mode: &str) -> Result<Option<PgBouncer>, String> {
+    fn try_start(
+        server: &PostgresServer,
+        mode: &str,
+        pool_size: u32,
+    ) -> Result<Option<PgBouncer>, String> {
         let (dir, guardian) = directory()?;
         let (port, target) = (free_port(), server.port());
         let config = format!(
@@ -72,6 +82,7 @@ impl PgBouncer {
              auth_type = any\n\
              pool_mode = {mode}\n\
              server_login_retry = 1\n\
+             default_pool_size = {pool_size}\n\
              ignore_startup_parameters = extra_float_digits\n"
         );
         let path = dir.path().join("pgbouncer.ini");

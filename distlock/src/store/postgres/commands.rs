@@ -56,7 +56,12 @@ impl Shared {
         ];
         let session = self.session()?;
         let acquiring = self.command_on(&session, Verb::Acquire, &parameters, limit);
-        let (sent_at, rows) = acquiring.await?;
+        let (sent_at, rows) = acquiring.await.inspect_err(|error| {
+            // Reports a server that replies but refuses.
+            if error.outage.is_rejection() {
+                self.availability.report(OutageCause::Rejecting, error);
+            }
+        })?;
         let row = one(&rows)?;
         self.learn_time(sent_at, row)?;
         let held = kind(row, "held_kind", "held_capacity")?;
@@ -195,9 +200,6 @@ impl Shared {
                 )),
             };
             failures.push((index, failure));
-        }
-        if failures.len() < batch.len() {
-            self.availability.clear(OutageCause::Rejecting);
         }
         Ok(RenewReply { sent_at, failures })
     }

@@ -73,7 +73,8 @@ impl Listener {
         let stalled = session.stalled.clone();
         let listening = async move {
             let _toggling = toggle.lock().await;
-            if client.is_listening.load(Ordering::SeqCst) {
+            // The session that replaces one that has ended listens.
+            if client.is_listening.load(Ordering::SeqCst) || session.has_ended() {
                 return Ok(());
             }
             listen(&client, &session).await
@@ -212,7 +213,7 @@ async fn probe(client: &PostgresClient, session: &Session, arrived: &Notify) -> 
         .query_typed(notify, &parameters)
         .await
         .map_err(classify)?;
-    // Time is left for the rest of the attempt. Later ones are short, because renewals wait for them.
+    // Time is left for the rest of the attempt. Later ones are short, because holders renew after them.
     let limit = if client.is_probed.get().is_none() {
         PROBE_TIMEOUT.min(client.config.connect_timeout / 4)
     } else {
@@ -236,7 +237,9 @@ async fn listen(client: &PostgresClient, session: &Session) -> StoreResult<()> {
         .batch_execute(&text)
         .await
         .map_err(classify)?;
-    client.is_listening.store(true, Ordering::SeqCst);
+    if !session.has_ended() {
+        client.is_listening.store(true, Ordering::SeqCst);
+    }
     Ok(())
 }
 

@@ -38,15 +38,15 @@ const STALL: Duration = Duration::from_secs(1);
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
 /// The settings of a session that belongs to this client alone. A deadline of the server ends what
-/// no client waits for any longer. Keepalives free the liveness lock of a client whose machine is gone. Not
-/// every system that PostgreSQL runs on can check for a connection that has ended. A plan that was
-/// made while a table was empty would scan all of its dead rows later.
+/// no client waits for any longer. Keepalives free the liveness lock of a client whose machine is
+/// gone. Not every system that PostgreSQL runs on can check for a connection that has ended. A plan
+/// that was made while a table was empty would scan all of its dead rows later.
 const SETTINGS: &str = "SET default_transaction_isolation = 'read committed'; SET plan_cache_mode = force_generic_plan; \
     SET enable_seqscan = off; SET lock_timeout = '1s'; SET statement_timeout = '5s'; SET idle_session_timeout = 0; \
     SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3; \
     DO $$ BEGIN SET client_connection_check_interval = '1s'; EXCEPTION WHEN invalid_parameter_value THEN NULL; END $$";
 
-/// Receives the messages of a channel on which the session listens.
+/// Receives the messages of the client's channel.
 pub(super) type MessageHandler = Arc<dyn Fn(&str) + Send + Sync>;
 
 trait Socket: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -208,7 +208,8 @@ impl Session {
             .await
             .map_err(classify)?;
         let driven = Arc::new(Driven::default());
-        let task = tokio::spawn(drive(connection, driven.clone(), on_message));
+        let channel = client.channel();
+        let task = tokio::spawn(drive(connection, driven.clone(), channel, on_message));
         Ok(Session {
             client: opened,
             driven,
@@ -468,6 +469,7 @@ async fn secure(
 async fn drive<S, T>(
     mut connection: Connection<S, T>,
     driven: Arc<Driven>,
+    channel: String,
     on_message: MessageHandler,
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -476,7 +478,12 @@ async fn drive<S, T>(
     let lost = || StoreError::new(Outage::Unreachable, "the connection was lost");
     let end = loop {
         match poll_fn(|context| connection.poll_message(context)).await {
-            Some(Ok(AsyncMessage::Notification(message))) => on_message(message.payload()),
+            // A pooler sends a message to whichever client then uses the session that listens.
+            Some(Ok(AsyncMessage::Notification(message))) => {
+                if message.channel() == channel {
+                    on_message(message.payload());
+                }
+            }
             Some(Ok(AsyncMessage::Notice(notice))) => {
                 // The only warning that the verbs can cause.
                 if *notice.code() == SqlState::WARNING {

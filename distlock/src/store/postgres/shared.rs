@@ -97,15 +97,11 @@ impl Shared {
         let sent_at = self.client.clock.now();
         let reply = session.run(&self.client, verb, parameters, limit).await;
         match reply {
-            Ok(rows) => Ok((sent_at, rows)),
-            Err(error) => {
-                let error = error.at(&self.client.address);
-                // Reports a server that replies but refuses.
-                if error.outage.is_rejection() {
-                    self.availability.report(OutageCause::Rejecting, &error);
-                }
-                Err(error)
+            Ok(rows) => {
+                self.availability.clear(OutageCause::Stalled);
+                Ok((sent_at, rows))
             }
+            Err(error) => Err(error.at(&self.client.address)),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use distlock_tests::{PgBouncer, Proxy, eventually_async};
+use futures::future::join_all;
 
 use crate::access::renewed;
 use crate::cluster::callers::Crowd;
@@ -76,6 +77,25 @@ async fn a_pooler_that_restarts_loses_no_hold_and_no_waiter() {
         })
     }))
     .await;
+}
+
+/// A message to one client arrives at another one that uses the same session of the pooler.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_to_others_prove_nothing() {
+    let server = server().await;
+    let (pooler, raw) = (
+        PgBouncer::start_sized(&server, "transaction", 3),
+        Raw::connect(&server).await,
+    );
+    let mut managers = Vec::new();
+    for _ in 0..6 {
+        let url = pooler.url();
+        let connecting = (0..8).map(|_| connect_patiently(url.clone()));
+        managers.extend(join_all(connecting).await);
+    }
+    assert!(managers.iter().all(Result::is_ok));
+    let taken = "select count(*) from pg_locks where locktype = 'advisory'";
+    assert_eq!(raw.number(taken).await, 0);
 }
 
 /// The client then finds out that messages arrive.

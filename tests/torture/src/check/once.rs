@@ -16,7 +16,7 @@ use crate::history::{Call, GAP, Nanos, Outcome};
 /// Less than the timeout of one command.
 const ANSWERED: Nanos = 40 * MILLI;
 
-/// A client notices the end of a connection some time after the fault that ended it.
+/// A client notices the end of a connection some time after an instant fault that ended it.
 const AFTERMATH: Nanos = SECOND;
 
 #[expect(clippy::cast_possible_truncation, reason = "seconds")]
@@ -28,12 +28,18 @@ fn is_recorded(run: &Run, op: &Op) -> bool {
         return false;
     };
     let release = Span::new(ended.at, returned);
-    let disturbed = release.widened(AFTERMATH, 0);
-    let hits_worker = run.faults.of_worker(op.id.worker).touches(disturbed);
+    let hits_worker = run.faults.of_worker(op.id.worker).touches(release);
+    let noticed = release.widened(AFTERMATH, 0);
+    let mut instant = run.faults.list.iter().filter(|f| f.kind.is_instant());
+    let may_end_connection = instant.any(|fault| {
+        let concerns = fault.worker.is_none_or(|worker| worker == op.id.worker);
+        concerns && (noticed.from..=noticed.until).contains(&fault.span.from)
+    });
     ended.completed
         && release.length() < ANSWERED
         && !hits_worker
-        && !run.faults.at(op.key).all.touches(disturbed)
+        && !may_end_connection
+        && !run.faults.at(op.key).all.touches(release)
 }
 
 pub(super) fn check(run: &Run, resource: &Resource) -> Finding {
@@ -81,15 +87,18 @@ pub(super) fn check(run: &Run, resource: &Resource) -> Finding {
             finding.checked += 1;
             let since = op.invoked.saturating_sub(GAP_NANOS);
             let from = completed.partition_point(|(at, _)| *at < since);
-            if !completed[from..]
-                .iter()
-                .any(|(_, ended)| *ended <= returned)
-            {
+            let has_ended = |(_, ended): &&(Nanos, Nanos)| *ended <= returned;
+            if !completed[from..].iter().any(|body| has_ended(&body)) {
                 let what = "already ran, but no body completed in the period".to_owned();
                 let span = Span::new(since, returned);
                 // The first acquire after a step back moves the period to its own time.
-                let excused = is_excused(span.widened(GAP_NANOS, 0));
-                finding.unless(excused, run, Violation::of(run, &[op], span, what));
+                let last = completed[..from].iter().rfind(has_ended);
+                let moved = Span::new(last.map_or(since, |(at, _)| *at), returned);
+                finding.unless(
+                    is_excused(moved),
+                    run,
+                    Violation::of(run, &[op], span, what),
+                );
             }
         }
     }
@@ -130,6 +139,16 @@ mod tests {
             // A fault explains it.
             (vec![ok(1, 0), ok(2, 100)], Some(Kind::FlushAll), 0),
             (vec![ok(1, 0), rejected(2, 1_900)], Some(Kind::ClockStep), 0),
+            (
+                vec![ok(1, 20), rejected(2, 9_900)],
+                Some(Kind::ClockStep),
+                0,
+            ),
+            (
+                vec![ok(1, 100), rejected(2, 9_900)],
+                Some(Kind::ClockStep),
+                1,
+            ),
             // The connection of the release may have ended.
             (vec![ok(1, 100), ok(2, 200)], Some(Kind::KillClients), 0),
         ] {
