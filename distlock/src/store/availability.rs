@@ -24,9 +24,6 @@ pub(crate) enum OutageCause {
     Disconnected(Connection),
     /// The server replies, and refuses: no memory, no permissions, no writes.
     Rejecting,
-    /// The server works for a command, and waits for something else.
-    #[cfg(feature = "postgres")]
-    Stalled,
 }
 
 impl OutageCause {
@@ -34,8 +31,6 @@ impl OutageCause {
         match self {
             OutageCause::Disconnected(connection) => 1 << connection as u8,
             OutageCause::Rejecting => 1 << 7,
-            #[cfg(feature = "postgres")]
-            OutageCause::Stalled => 1 << 6,
         }
     }
 }
@@ -101,7 +96,7 @@ impl Availability {
             .is_some_and(|last| now < last + REPORT_INTERVAL);
         if is_recent
             && reports.unavailable_since.is_none()
-            && !matches!(cause, OutageCause::Disconnected(_))
+            && matches!(cause, OutageCause::Rejecting)
         {
             return;
         }

@@ -350,8 +350,7 @@ fn store_unavailable(store: &str, detail: &str, core: Option<&Arc<Core>>) {
 pub(crate) fn store_note(note: &Note) {
     match note {
         Note::Connected { address, namespace } => tracing::info!(
-            target: TARGET,
-            store = &**address,
+            target: TARGET, store = &**address,
             namespace = &**namespace,
             "connected to the lock store"
         ),
@@ -360,30 +359,24 @@ pub(crate) fn store_note(note: &Note) {
             connection,
             downtime,
         } => tracing::warn!(
-            target: TARGET,
-            store = &**address,
+            target: TARGET, store = &**address,
             connection = connection.as_str(),
             downtime_ms = millis(*downtime),
             "reconnected to the lock store: held locks are renewed, and waiting calls repeat their requests; if this \
              recurs, check the server's log and limits, and the proxies in between"
         ),
         Note::NotAuthenticated { address, error } => tracing::warn!(
-            target: TARGET,
-            store = &**address,
+            target: TARGET, store = &**address,
             detail = error.to_string(),
             "failed to re-authenticate open connections: they keep the previous credentials until the server rejects \
              them; check that the credentials provider and the server have the same user and password"
         ),
         Note::Polls { address } => tracing::info!(
-            target: TARGET,
-            store = &**address,
-            "no messages arrive from the lock store, as behind a pooler in transaction mode: a hand-off takes up to half \
-             a second; for quick ones, connect to the server itself"
+            target: TARGET, store = &**address,
+            "no messages arrive from the lock store, as behind a pooler: a hand-off takes up to half a second"
         ),
         Note::Evicts { address, policy } => tracing::warn!(
-            target: TARGET,
-            store = &**address,
-            policy,
+            target: TARGET, store = &**address, policy,
             "server evicts keys when its memory is full: locks are evicted first; set `maxmemory-policy noeviction`"
         ),
     }

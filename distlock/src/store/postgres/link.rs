@@ -261,7 +261,7 @@ pub(super) async fn check(
             `synchronous_standby_names`";
         let error = StoreError::new(Outage::NotReady, detail);
         session.explain_stall(error.clone());
-        availability.report(OutageCause::Stalled, &error);
+        availability.report(OutageCause::Rejecting, &error);
     }
     Ok(())
 }

@@ -304,7 +304,6 @@ impl Session {
         };
         in_flight.has_reply = true;
         *lock(&self.active_at) = client.clock.now();
-        *lock(&self.stall) = None;
         self.is_unanswered.store(false, Ordering::Relaxed);
         let rows = reply.map_err(|error| match self.driven.end.get() {
             // Whatever ended the connection, the command may have been applied.
@@ -353,6 +352,11 @@ impl Session {
     /// Records why there is no reply, for the errors of commands until there is one.
     pub(super) fn explain_stall(&self, reason: StoreError) {
         *lock(&self.stall) = Some(reason);
+    }
+
+    /// Returns true if it was known why there was no reply. Now there is one.
+    pub(super) fn end_stall(&self) -> bool {
+        lock(&self.stall).take().is_some()
     }
 
     /// Returns the time since the last reply.

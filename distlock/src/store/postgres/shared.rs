@@ -98,7 +98,9 @@ impl Shared {
         let reply = session.run(&self.client, verb, parameters, limit).await;
         match reply {
             Ok(rows) => {
-                self.availability.clear(OutageCause::Stalled);
+                if session.end_stall() {
+                    self.availability.clear(OutageCause::Rejecting);
+                }
                 Ok((sent_at, rows))
             }
             Err(error) => Err(error.at(&self.client.address)),
