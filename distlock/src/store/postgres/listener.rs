@@ -80,8 +80,9 @@ impl Listener {
             listen(&client, &session).await
         };
         // If it takes longer, queue checks find the grant. The command that follows needs the rest.
-        let listening = tokio::time::timeout(limit.duration() / 2, listening);
-        // A caller whose runtime is blocked does not keep others from it.
+        let half = limit.duration() / 2;
+        let listening = async move { tokio::time::timeout(half, listening).await };
+        // A caller whose runtime is blocked, or that has none, does not keep others from it.
         if let Ok(Ok(listened)) = self.runtime.spawn(listening).await {
             return listened;
         }
