@@ -26,7 +26,8 @@ What every change must pass, at most 45 minutes:
 
 Nightly, because they take longer:
   --saboteurs  all saboteurs: runs torture with one protocol rule disabled at a time, and expects a violation each time
-  --servers    conformance, faults and the inventory example against every server in tests/servers; the tests of proxies also with Envoy
+  --servers    conformance, faults and the inventory example against every server in tests/servers; the tests of proxies also with
+               Envoy; conformance behind PgBouncer
   --torture    a minute of random faults on every topology
   --book       builds the book with mdbook, and checks its links, anchors and pictures
   --bench      the benchmark behind BENCHMARKS.md
@@ -270,6 +271,8 @@ case "$mode" in
             step "$server" against "$server" conformance faults inventory
         done
         step "envoy" proxy_tests_with_envoy
+        step "postgresql" postgresql
+        step "pgbouncer" env RUST_TEST_THREADS=4 cargo test -p distlock-tests --features pooled --test conformance -- pooled::
         ;;
     torture)
         step "postgresql" postgresql

@@ -55,6 +55,10 @@ pub(crate) enum Store {
     Proxied,
     Postgres,
     /// The server of `Postgres`, behind a pooler that runs each transaction on another connection.
+    #[cfg_attr(
+        not(feature = "pooled"),
+        expect(dead_code, reason = "its tests are another run")
+    )]
     Pooled,
     /// A quorum of three servers.
     Quorum,
@@ -535,6 +539,8 @@ macro_rules! for_each_queueing_store {
         tests_on!(cluster, Cluster, $($name)+);
         tests_on!(proxied, Proxied, $($name)+);
         tests_on!(postgres, Postgres, $($name)+);
+        // On a busy machine a waiter may confirm its grant too late, and then another one is next.
+        #[cfg(feature = "pooled")]
         tests_on!(pooled, Pooled, $($name)+);
     };
 }
