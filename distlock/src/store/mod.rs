@@ -245,6 +245,7 @@ pub(crate) enum Note {
         error: StoreError,
     },
     /// No messages arrive, as behind a pooler in transaction mode. Logged once.
+    #[cfg_attr(not(feature = "postgres"), expect(dead_code))]
     Polls { address: Arc<str> },
     /// A server evicts locks when its memory is full. Logged once.
     Evicts { address: Arc<str>, policy: String },

@@ -366,8 +366,7 @@ pub(crate) fn store_note(note: &Note) {
              recurs, check the server's log and limits, and the proxies in between"
         ),
         Note::NotAuthenticated { address, error } => tracing::warn!(
-            target: TARGET, store = &**address,
-            detail = error.to_string(),
+            target: TARGET, store = &**address, detail = error.to_string(),
             "failed to re-authenticate open connections: they keep the previous credentials until the server rejects \
              them; check that the credentials provider and the server have the same user and password"
         ),
