@@ -73,7 +73,7 @@ fn block_on<F: Future>(work: F) -> anyhow::Result<F::Output> {
     Ok(runtime.block_on(work))
 }
 
-/// A pooler keeps the session of a client that has gone, and with it its liveness lock: others would take the
+/// A pooler keeps the session of a client that has gone, with its liveness lock: others would take the
 /// client for alive.
 fn a_pooled_client_takes_no_liveness_lock(server: &PostgresServer) -> anyhow::Result<bool> {
     let pooler = PgBouncer::start(server, "transaction");

@@ -4,8 +4,8 @@
 //! completed once its write is. No body runs within the gap of a recorded success, whose
 //! acquisition is not before its call, so the next one runs at least a gap after that call. A call
 //! that returned `Ok` well within the timeout of a command, without a fault then or shortly before,
-//! has the reply to its release, and so a record. A call is rejected only within the gap of a body that completed, even
-//! if its process died afterwards.
+//! has the reply to its release, and so a record. A call is rejected only within the gap of a body
+//! that completed, even if its process died afterwards.
 
 use crate::check::evidence::{Finding, Invariant, Violation};
 use crate::check::resource::Resource;
